@@ -7,7 +7,7 @@ import json
 import pytest
 
 from odar.config import load_settings
-from odar.conversation import Format, Message, Options, Tool, ToolCall, ToolChoice
+from odar.conversation import ChatParameters, Format, Message, Tool, ToolCall, ToolChoice
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import ProviderError
@@ -72,60 +72,60 @@ async def test_the_verifier_sees_the_whole_draft_and_its_reply_is_the_text():
 
 
 async def test_the_clients_sampling_overrides_that_of_the_agent():
-    options = Options(temperature=0.9, max_tokens=7, stop=("X",), seed=5, top_logprobs=3, user="ann")
+    parameters = ChatParameters(temperature=0.9, max_tokens=7, stop=("X",), seed=5, top_logprobs=3, user="ann")
     odar, fast, _ = engine(say("4"), say("4"))
-    await odar.aask(Query.from_messages(TURNS, options), path="simple")
+    await odar.aask(Query.from_messages(TURNS, parameters), path="simple")
     (request,) = fast.requests
     sampling = request.sampling
     assert (sampling.temperature, sampling.max_tokens, sampling.stop, sampling.seed) == (0.9, 7, ("X",), 5)
     assert sampling.top_p == 0.9  # the agent's own
-    assert request.options == options
+    assert request.parameters == parameters
 
 
 @pytest.mark.parametrize("path", list(Route))
 async def test_a_tool_call_can_win_on_every_path(path):
-    options = Options(tools=(Tool("weather", "", CITY),))
+    parameters = ChatParameters(tools=(Tool("weather", "", CITY),))
     script = calls('{"city": "Rome"}')
     odar, _, _ = engine(script, script)
-    answer = await odar.aask(Query.from_messages(TURNS, options), path=path)
+    answer = await odar.aask(Query.from_messages(TURNS, parameters), path=path)
     winner = answer.trace.candidates[answer.trace.verdict.winner]
     assert winner.tool_calls[0].name == "weather"
     assert not answer.degraded
 
 
 async def test_equal_tool_calls_are_counted_together_and_invalid_ones_lose():
-    options = Options(tools=(Tool("weather", "", CITY),))
+    parameters = ChatParameters(tools=(Tool("weather", "", CITY),))
     odar, _, _ = engine(
         calls('{"city": "Oslo"}'),
         calls('{"city": "Rome"}', '{"city":  "Rome"}', '{"town": 1}', '{"town": 1}', '{"town": 1}'),
     )
-    answer = await odar.aask(Query.from_messages(TURNS, options), path="hard")
+    answer = await odar.aask(Query.from_messages(TURNS, parameters), path="hard")
     winner = answer.trace.candidates[answer.trace.verdict.winner]
     assert json.loads(winner.tool_calls[0].arguments) == {"city": "Rome"}
     assert "3 of 6 did not keep to the form" in answer.trace.verdict.reason
 
 
 async def test_an_answer_that_does_not_fit_the_schema_loses_or_is_marked():
-    options = Options(format=Format(CITY))
+    parameters = ChatParameters(format=Format(CITY))
     odar, _, _ = engine(say('{"city": "Rome"}'), say("Rome it is", -0.001))
-    answer = await odar.aask(Query.from_messages(TURNS, options), path="hard")
+    answer = await odar.aask(Query.from_messages(TURNS, parameters), path="hard")
     assert (answer.text, answer.degraded) == ('{"city": "Rome"}', False)
     odar, _, _ = engine(say("Rome"), say("Rome it is"))
-    answer = await odar.aask(Query.from_messages(TURNS, options), path="medium")
+    answer = await odar.aask(Query.from_messages(TURNS, parameters), path="medium")
     assert any("not JSON" in reason for reason in answer.trace.degradations)
 
 
 async def test_an_answer_without_the_required_tool_call_loses():
-    options = Options(tools=(Tool("weather", "", CITY),), tool_choice=ToolChoice("required"))
+    parameters = ChatParameters(tools=(Tool("weather", "", CITY),), tool_choice=ToolChoice("required"))
     odar, _, _ = engine(calls('{"city": "Rome"}'), say("It is sunny.", -0.001))
-    answer = await odar.aask(Query.from_messages(TURNS, options), path="medium")
+    answer = await odar.aask(Query.from_messages(TURNS, parameters), path="medium")
     assert answer.trace.verdict.winner == 0
 
 
 @pytest.mark.parametrize(("path", "fast_n", "slow_n"), [("simple", 3, 0), ("medium", 1, 3), ("hard", 1, 5)])
 async def test_n_answers_are_returned_on_every_path(path, fast_n, slow_n):
     odar, fast, slow = engine(say("4"), say("4"))
-    answer = await odar.aask(Query.from_messages(TURNS, Options(n=3)), path=path)
+    answer = await odar.aask(Query.from_messages(TURNS, ChatParameters(n=3)), path=path)
     assert sum(request.n for request in fast.requests) == fast_n
     assert sum(request.n for request in slow.requests) == slow_n
     assert len(answer.trace.candidates) >= 3
@@ -174,7 +174,7 @@ async def test_a_failure_after_streamed_final_text_is_raised():
 
 async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     odar, *_ = engine(say("Sunny."), say("Sunny."), kind="local")
-    query = Query.from_messages(TURNS, Options(tools=(Tool("weather", "The weather.", CITY),)))
+    query = Query.from_messages(TURNS, ChatParameters(tools=(Tool("weather", "The weather.", CITY),)))
     answer = await odar.aask(query, path=Route.SIMPLE)
     assert any("get no tools" in reason for reason in answer.trace.degradations)
 
@@ -193,7 +193,7 @@ async def test_a_tool_call_on_which_fast_and_second_agree_at_quality():
         second__model="other",
     )
     query = Query.from_messages(
-        (Message("user", "How warm is it in Rome?"),), Options(tools=(Tool("weather", "", CITY),))
+        (Message("user", "How warm is it in Rome?"),), ChatParameters(tools=(Tool("weather", "", CITY),))
     )
     answer = await odar.aask(query, dial="quality")
     assert [str(each.stage) for each in answer.trace.decisions if each.stage] == ["fast", "second"]

@@ -69,7 +69,7 @@ class Simulated(Provider):
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Give the reply of the current step, as many times as asked."""
         prompt = "".join(map(_flat, request.messages))
-        tokens = sum(len(f"{tool.name}{tool.description}{tool.parameters}") for tool in request.options.tools)
+        tokens = sum(len(f"{tool.name}{tool.description}{tool.parameters}") for tool in request.parameters.tools)
         size = (len(prompt) + tokens) // _CHARACTERS_PER_TOKEN
         known = max((_common(prompt, text) for text, at in self.cache if self.clock() - at < CACHE_S), default=0)
         cached = known // _CHARACTERS_PER_TOKEN // _BLOCK * _BLOCK

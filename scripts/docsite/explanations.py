@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from odar.cli.ask import command
 from odar.cli.explain import print_explanation
 from odar.config import load_settings
-from odar.conversation import Message, Options, Tool
+from odar.conversation import ChatParameters, Message, Tool
 from odar.engine import Odar
 from odar.types import Query
 
@@ -152,8 +152,8 @@ def explanations() -> dict[str, str]:
 def with_tool(odar: Odar) -> str:
     """The explanation of a question with a tool, which the command cannot give."""
     place = {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}
-    options = Options(tools=(Tool("forecast", "Weather of tomorrow.", place),))
-    query = Query.from_messages((Message("user", TOOL),), options)
+    parameters = ChatParameters(tools=(Tool("forecast", "Weather of tomorrow.", place),))
+    query = Query.from_messages((Message("user", TOOL),), parameters)
     answer = odar.ask(query, dial="quality")
     told = io.StringIO()
     with contextlib.redirect_stderr(told):

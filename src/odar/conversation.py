@@ -1,6 +1,6 @@
-"""The parts of a conversation: turns, tools, and the options of a request.
+"""The parts of a conversation: turns, tools, and the parameters of a request.
 
-A plain question is a conversation of one turn without options (`types.Query`), so the engine has one code path.
+A plain question is a conversation of one turn without parameters (`types.Query`), so the engine has one code path.
 Content that these types cannot represent is kept as `Wire`, in the client's protocol.
 """
 
@@ -91,7 +91,7 @@ class Format:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ChatParameters:
     """What a client wants of the answer. None means the agent's own setting.
 
     How ODAR gets this answer is another matter: see `odar.options.AskOptions`.
@@ -125,4 +125,4 @@ class Options:
     """Further fields of the client's request; `odar.forwarding` decides which are sent on."""
 
 
-NO_OPTIONS = Options()
+NO_PARAMETERS = ChatParameters()

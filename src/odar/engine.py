@@ -115,7 +115,7 @@ class Odar:
         try:
             # the plan; if it takes long, the call that every question begins with starts before it
             opening = policy.opening
-            single = team.query.options.n == 1 and options.on_delta is None
+            single = team.query.parameters.n == 1 and options.on_delta is None
             if opening is not None and single and self.planner.takes_long(team.query):
                 team.ask_early(opening)
             plan = await self.planner.plan(team, policy, options)

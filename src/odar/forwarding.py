@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odar.catalogue import REASONING_TOKENS
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 
 FORWARDED: Mapping[str, frozenset[str]] = {
     "openai": frozenset({
@@ -65,68 +65,68 @@ _NAMEABLE = frozenset().union(*FORWARDED.values(), RESERVED, PRICED_OTHERWISE, _
 
 
 def select_fields(
-    options: Options,
+    parameters: ChatParameters,
     *,
     protocol: str,
     forward: Collection[str] = (),
     fixed: Collection[str] = (),
     cost_limited: bool = False,
     efforts: Sequence[str] = (),
-) -> tuple[Options, str]:
-    """Return the options that may be sent to this server, and a note about the others, or an empty string.
+) -> tuple[ChatParameters, str]:
+    """Return the parameters that may be sent to this server, and a note about the others, or an empty string.
 
     Args:
-        options: options of the client's request.
+        parameters: parameters of the client's request.
         protocol: protocol of the server.
         forward: fields, and types of tools, that the operator allows for this provider.
         fixed: fields that the catalogue sets for this model, or that the model rejects.
         cost_limited: whether cost is limited, so that the price must be known.
         efforts: levels of reasoning effort of the model.
 
-    >>> select_fields(Options(extra={"top_k": 5, "n": 9}), protocol="openai", forward=["top_k"])[1]
+    >>> select_fields(ChatParameters(extra={"top_k": 5, "n": 9}), protocol="openai", forward=["top_k"])[1]
     'fields of the request were not sent on: n'
-    >>> select_fields(Options(effort="max"), protocol="anthropic", efforts=["low", "medium", "high"])[0].effort
+    >>> select_fields(ChatParameters(effort="max"), protocol="anthropic", efforts=["low", "high"])[0].effort
     'high'
     """
-    same_protocol = options.protocol == protocol
+    same_protocol = parameters.protocol == protocol
     changes: dict[str, Any] = {}
     dropped: list[str] = []
     notes: list[str] = []
     # fields that ODAR does not know
-    if options.extra:
+    if parameters.extra:
         allowed = {*FORWARDED.get(protocol, ()), *forward} - RESERVED - set(fixed) if same_protocol else set()
         if cost_limited:
             allowed -= PRICED_OTHERWISE
-        dropped = [name for name in options.extra if name not in allowed]
+        dropped = [name for name in parameters.extra if name not in allowed]
         if dropped:
-            changes["extra"] = {name: value for name, value in options.extra.items() if name in allowed}
+            changes["extra"] = {name: value for name, value in parameters.extra.items() if name in allowed}
     # effort, betas and tools, which only some servers have
-    if options.effort is not None:
-        effort = options.effort if same_protocol else nearest_effort(options.effort, efforts)
+    if parameters.effort is not None:
+        effort = parameters.effort if same_protocol else nearest_effort(parameters.effort, efforts)
         if {"reasoning_effort", "output_config"} & set(fixed):
             effort = None
-        if effort != options.effort:
+        if effort != parameters.effort:
             changes["effort"] = effort
         if effort is None:
             dropped.append("reasoning_effort")
-    if options.betas:
-        changes["betas"] = tuple(b for b in options.betas if protocol == "anthropic" and b.startswith(BETAS))
-    if any(tool.hosted for tool in options.tools):
-        changes |= _select_tools(options, forward if same_protocol and not cost_limited else ())
-        if missing := {_hosted_name(tool.hosted) for tool in options.tools if tool not in changes["tools"]}:
+    if parameters.betas:
+        changes["betas"] = tuple(b for b in parameters.betas if protocol == "anthropic" and b.startswith(BETAS))
+    if any(tool.hosted for tool in parameters.tools):
+        changes |= _select_tools(parameters, forward if same_protocol and not cost_limited else ())
+        if missing := {_hosted_name(tool.hosted) for tool in parameters.tools if tool not in changes["tools"]}:
             names = ", ".join(sorted(missing))
             notes.append(f"tools that run at a provider were left out, offer functions instead: {names}")
-    if options.left_out:
-        notes.append(f"items of the conversation were left out: {', '.join(sorted(options.left_out))}")
+    if parameters.left_out:
+        notes.append(f"items of the conversation were left out: {', '.join(sorted(parameters.left_out))}")
     if dropped:
         notes.insert(0, _dropped_note(dropped))
-    return (dataclasses.replace(options, **changes) if changes else options), "; ".join(notes)
+    return (dataclasses.replace(parameters, **changes) if changes else parameters), "; ".join(notes)
 
 
-def _select_tools(options: Options, allowed: Collection[str]) -> dict[str, Any]:
-    """Return the changes of the options without hosted tools of types that are not allowed."""
-    tools = tuple(tool for tool in options.tools if not tool.hosted or tool.hosted in allowed)
-    choice = options.tool_choice
+def _select_tools(parameters: ChatParameters, allowed: Collection[str]) -> dict[str, Any]:
+    """Return the changes of the parameters without hosted tools of types that are not allowed."""
+    tools = tuple(tool for tool in parameters.tools if not tool.hosted or tool.hosted in allowed)
+    choice = parameters.tool_choice
     if not tools:
         return {"tools": (), "tool_choice": None, "parallel_tools": None}
     if choice is not None and choice.mode == "tool" and all(tool.name != choice.name for tool in tools):

@@ -209,7 +209,7 @@ class RouterProvider(Provider):
                 **body, **_caller(_PARAMS.get()), drop_params=True, timeout=request.timeout_s
             )
             if on_delta is None:
-                return read_reply(response.model_dump(), alternatives=request.options.top_logprobs is not None)
+                return read_reply(response.model_dump(), alternatives=request.parameters.top_logprobs is not None)
             reply = StreamedReply()
             async for event in response:
                 on_delta(reply.feed(event.model_dump()))

@@ -18,7 +18,7 @@ from odar.types import Call, Decision, Plan, Route
 class AskOptions:
     """Options of one question. Those below `ledger` are for servers.
 
-    What a client wants of the answer itself (tools, format, sampling) is in `Query.options`.
+    What a client wants of the answer itself (tools, format, sampling) is in `Query.parameters`.
     """
 
     images: Iterable[ImageSource] = ()

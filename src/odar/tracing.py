@@ -66,5 +66,5 @@ def _degradations(state: State, verdict: Verdict, team: Team, failures: Iterable
     if any(candidate.finish == "length" for candidate in state.candidates):
         limits = {agent: team.request_template(agent).sampling.max_tokens for agent in team.cards}
         setting = "limits.max_tokens" if team.open_ended else ""
-        reasons += cut_off_notes(cut_off_counts(state.candidates, team.query.options), limits, setting)
+        reasons += cut_off_notes(cut_off_counts(state.candidates, team.query.parameters), limits, setting)
     return tuple(dict.fromkeys(filter(None, reasons)))

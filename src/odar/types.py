@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from odar.conversation import NO_OPTIONS, Message, Options, ToolCall, Wire
+from odar.conversation import NO_PARAMETERS, ChatParameters, Message, ToolCall, Wire
 from odar.conversation import Image as Image
 from odar.errors import InputError
 
@@ -130,12 +130,12 @@ class Query:
     images: tuple[Image, ...] = ()
     turns: tuple[Message, ...] = ()
     """The whole conversation, if there is one; `text` and `images` are those of its last user turn."""
-    options: Options = NO_OPTIONS
+    parameters: ChatParameters = NO_PARAMETERS
     core: Any = field(default=None, init=False, repr=False, compare=False)
     """The result of `core_question`, which several steps need and which takes long for a long text."""
 
     @classmethod
-    def from_messages(cls, turns: tuple[Message, ...], options: Options = NO_OPTIONS) -> Query:
+    def from_messages(cls, turns: tuple[Message, ...], parameters: ChatParameters = NO_PARAMETERS) -> Query:
         """The query of a conversation: its last user turn.
 
         >>> Query.from_messages((Message("user", "Hello"), Message("assistant", "Hi"))).text
@@ -143,7 +143,7 @@ class Query:
         """
         last = next((turn for turn in reversed(turns) if turn.role == "user"), Message("user", ""))
         images = tuple(image for turn in turns for image in turn.images)
-        return cls(last.text, images, turns, options)
+        return cls(last.text, images, turns, parameters)
 
     @property
     def messages(self) -> tuple[Message, ...]:

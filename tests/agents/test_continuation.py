@@ -6,7 +6,7 @@ import pytest
 
 from odar.agents.ledger import Ledger
 from odar.config import load_settings
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.types import Query, Route, Step
@@ -90,7 +90,7 @@ async def test_limits_or_the_papers_policy_prevent_a_continuation(options, overr
 
 async def test_an_answer_cut_off_by_the_clients_limit_is_not_continued():
     odar, provider = engine(cut_then(completion("Answer: 4")))
-    answer = await odar.aask(Query("What is 2 + 2?", options=Options(max_tokens=5)))
+    answer = await odar.aask(Query("What is 2 + 2?", parameters=ChatParameters(max_tokens=5)))
     assert (len(provider.requests), answer.degraded) == (1, False)
 
 

@@ -5,7 +5,7 @@ import dataclasses
 
 import pytest
 
-from odar.conversation import Image, Options
+from odar.conversation import ChatParameters, Image
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError, OdarError
@@ -86,7 +86,7 @@ async def test_calling_the_fast_agent_early_does_not_change_the_answer(difficult
     "options",
     [
         {"options": AskOptions(on_delta=lambda delta: None)},
-        {"question": Query(QUESTION, options=Options(n=2))},
+        {"question": Query(QUESTION, parameters=ChatParameters(n=2))},
     ],
     ids=["stream", "several answers"],
 )

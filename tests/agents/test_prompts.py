@@ -9,7 +9,7 @@ import pytest
 
 import odar
 from odar.agents.prompts import SETS, load_prompts
-from odar.conversation import Format, Message, Options, Tool, ToolCall, Wire
+from odar.conversation import ChatParameters, Format, Message, Tool, ToolCall, Wire
 from odar.errors import SettingsError
 from odar.types import Image, Query, Step
 
@@ -173,17 +173,21 @@ def test_the_paper_has_one_prompt_for_all_requests():
 
 
 @pytest.mark.parametrize(
-    ("turns", "options", "sets"),
+    ("turns", "parameters", "sets"),
     [
-        (("user", "assistant", "user"), Options(), {"default", "local"}),  # earlier turns set the form
-        (("user",), Options(tools=(Tool("look"),)), {"default", "local"}),
-        (("user",), Options(format=Format()), {"default", "local"}),
-        (("system", "user"), Options(), {"local"}),  # worked examples could contradict the client's instructions
-        (("user",), Options(), set()),
+        (("user", "assistant", "user"), ChatParameters(), {"default", "local"}),  # earlier turns set the form
+        (("user",), ChatParameters(tools=(Tool("look"),)), {"default", "local"}),
+        (("user",), ChatParameters(format=Format()), {"default", "local"}),
+        (
+            ("system", "user"),
+            ChatParameters(),
+            {"local"},
+        ),  # worked examples could contradict the client's instructions
+        (("user",), ChatParameters(), set()),
     ],
 )
-def test_a_client_that_sets_the_form_of_the_reply_gets_no_other_form(turns, options, sets):
-    query = Query.from_messages(tuple(Message(role, "What is 17 + 25?") for role in turns), options)
+def test_a_client_that_sets_the_form_of_the_reply_gets_no_other_form(turns, parameters, sets):
+    query = Query.from_messages(tuple(Message(role, "What is 17 + 25?") for role in turns), parameters)
     assert {name for name in ("default", "local") if load_prompts(name).is_open(query)} == sets
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from odar.conversation import Format, Message, Options, Tool, ToolChoice
+from odar.conversation import ChatParameters, Format, Message, Tool, ToolChoice
 from odar.policy.kinds import Kind, request_kind
 from odar.types import Query
 
@@ -66,26 +66,26 @@ def test_kind_and_number_of_plausible_answers(text, kind, answers):
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "kind"),
+    ("text", "parameters", "kind"),
     [
-        ("What is the weather in Rome?", Options(tools=WEATHER), Kind.TOOL_CALL),
-        ("What is the weather in Rome?", Options(tools=WEATHER, tool_choice=ToolChoice("none")), Kind.SHORT),
-        ("hi", Options(tools=WEATHER), Kind.OPEN_ENDED),
-        ("hi", Options(tools=WEATHER, tool_choice=ToolChoice("required")), Kind.TOOL_CALL),
-        ("Is 91 prime?", Options(tools=WEATHER), Kind.YES_NO),
-        ("Write a story.", Options(format=Format()), Kind.OPEN_ENDED),
-        ("Extract name and age: Ann is 7.", Options(format=Format()), Kind.SHORT),
+        ("What is the weather in Rome?", ChatParameters(tools=WEATHER), Kind.TOOL_CALL),
+        ("What is the weather in Rome?", ChatParameters(tools=WEATHER, tool_choice=ToolChoice("none")), Kind.SHORT),
+        ("hi", ChatParameters(tools=WEATHER), Kind.OPEN_ENDED),
+        ("hi", ChatParameters(tools=WEATHER, tool_choice=ToolChoice("required")), Kind.TOOL_CALL),
+        ("Is 91 prime?", ChatParameters(tools=WEATHER), Kind.YES_NO),
+        ("Write a story.", ChatParameters(format=Format()), Kind.OPEN_ENDED),
+        ("Extract name and age: Ann is 7.", ChatParameters(format=Format()), Kind.SHORT),
         (
             "What is the mood?",
-            Options(format=Format({"properties": {"mood": {"enum": ["good", "bad", "mixed"]}}})),
+            ChatParameters(format=Format({"properties": {"mood": {"enum": ["good", "bad", "mixed"]}}})),
             Kind.CHOICE,
         ),
-        ("Rate it.", Options(format=Format({"properties": {"stars": {"type": "integer"}}})), Kind.NUMBER),
-        ("Spam?", Options(format=Format({"properties": {"spam": {"type": "boolean"}}})), Kind.YES_NO),
+        ("Rate it.", ChatParameters(format=Format({"properties": {"stars": {"type": "integer"}}})), Kind.NUMBER),
+        ("Spam?", ChatParameters(format=Format({"properties": {"spam": {"type": "boolean"}}})), Kind.YES_NO),
     ],
 )
-def test_tools_and_response_format_count(text, options, kind):
-    assert request_kind(Query(text, options=options)).kind is kind
+def test_tools_and_response_format_count(text, parameters, kind):
+    assert request_kind(Query(text, parameters=parameters)).kind is kind
 
 
 def test_a_turn_in_a_tool_loop_is_a_tool_call():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice
+from odar.conversation import ChatParameters, Format, Tool, ToolCall, ToolChoice
 from odar.policy.equivalence import call_key, canonical_json
 from odar.policy.response_format import format_fault
 
@@ -17,25 +17,30 @@ def call(arguments: str, name: str = "weather") -> tuple[ToolCall, ...]:
 
 
 @pytest.mark.parametrize(
-    ("text", "calls", "options", "fault"),
+    ("text", "calls", "parameters", "fault"),
     [
-        ("anything", (), Options(), ""),
-        ("[1]", (), Options(format=Format()), "not a JSON object"),
-        ('{"city": "Rome"}', (), Options(format=Format(CITY)), ""),
-        ('{"town": "Rome"}', (), Options(format=Format(CITY)), "does not fit the schema"),
-        ('```json\n{"city": "Rome"}\n```', (), Options(format=Format(CITY)), "not JSON"),
-        ("no", (), Options(tools=(WEATHER,), tool_choice=ToolChoice("required")), "required and none"),
-        ("", call('{"city": "Rome"}'), Options(tools=(WEATHER,), format=Format(CITY)), ""),
-        ("", call("{}"), Options(tools=(WEATHER,)), "do not fit"),
-        ("", call("{"), Options(tools=(WEATHER,)), "not JSON"),
-        ("", call("{}", "mail"), Options(tools=(WEATHER,)), "no tool 'mail'"),
-        ("", call("{}"), Options(tools=(WEATHER,), tool_choice=ToolChoice("none")), "tool_choice is none"),
-        ("", call("{}"), Options(tools=(WEATHER,), tool_choice=ToolChoice("tool", "mail")), "in place of 'mail'"),
-        ("", call("", "now"), Options(tools=(Tool("now"),)), ""),
+        ("anything", (), ChatParameters(), ""),
+        ("[1]", (), ChatParameters(format=Format()), "not a JSON object"),
+        ('{"city": "Rome"}', (), ChatParameters(format=Format(CITY)), ""),
+        ('{"town": "Rome"}', (), ChatParameters(format=Format(CITY)), "does not fit the schema"),
+        ('```json\n{"city": "Rome"}\n```', (), ChatParameters(format=Format(CITY)), "not JSON"),
+        ("no", (), ChatParameters(tools=(WEATHER,), tool_choice=ToolChoice("required")), "required and none"),
+        ("", call('{"city": "Rome"}'), ChatParameters(tools=(WEATHER,), format=Format(CITY)), ""),
+        ("", call("{}"), ChatParameters(tools=(WEATHER,)), "do not fit"),
+        ("", call("{"), ChatParameters(tools=(WEATHER,)), "not JSON"),
+        ("", call("{}", "mail"), ChatParameters(tools=(WEATHER,)), "no tool 'mail'"),
+        ("", call("{}"), ChatParameters(tools=(WEATHER,), tool_choice=ToolChoice("none")), "tool_choice is none"),
+        (
+            "",
+            call("{}"),
+            ChatParameters(tools=(WEATHER,), tool_choice=ToolChoice("tool", "mail")),
+            "in place of 'mail'",
+        ),
+        ("", call("", "now"), ChatParameters(tools=(Tool("now"),)), ""),
     ],
 )
-def test_faults(text, calls, options, fault):
-    found = format_fault(text, calls, options)
+def test_faults(text, calls, parameters, fault):
+    found = format_fault(text, calls, parameters)
     assert fault in found
     assert bool(fault) == bool(found)
 

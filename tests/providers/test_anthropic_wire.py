@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import ChatParameters, Format, Image, Message, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
 from odar.providers.anthropic import JSON_ONLY, StreamedMessage, messages_body, read_message
 from odar.providers.base import Sampling
@@ -17,12 +17,12 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = Tool("weather", "How is it?", SCHEMA)
 
 
-def body_of(options: Options, **fields: Any) -> dict[str, Any]:
-    return messages_body(ask(options=options, **fields))
+def body_of(parameters: ChatParameters, **fields: Any) -> dict[str, Any]:
+    return messages_body(ask(parameters=parameters, **fields))
 
 
 def test_tools_are_sent() -> None:
-    body = body_of(Options(tools=(WEATHER, Tool("now"))))
+    body = body_of(ChatParameters(tools=(WEATHER, Tool("now"))))
     assert body["tools"] == [
         {"name": "weather", "description": "How is it?", "input_schema": SCHEMA},
         {"name": "now", "input_schema": {"type": "object", "properties": {}}},
@@ -41,8 +41,8 @@ def test_tools_are_sent() -> None:
     ],
 )
 def test_tool_choice_is_translated(choice: ToolChoice | None, parallel: bool | None, sent: dict[str, Any]) -> None:
-    options = Options(tools=(WEATHER,), tool_choice=choice, parallel_tools=parallel)
-    assert body_of(options)["tool_choice"] == sent
+    parameters = ChatParameters(tools=(WEATHER,), tool_choice=choice, parallel_tools=parallel)
+    assert body_of(parameters)["tool_choice"] == sent
 
 
 def test_tool_results_share_a_turn_with_the_following_text() -> None:
@@ -77,33 +77,33 @@ def test_original_blocks_are_sent_unchanged() -> None:
 
 
 def test_response_formats_are_translated() -> None:
-    body = body_of(Options(format=Format(SCHEMA)))
+    body = body_of(ChatParameters(format=Format(SCHEMA)))
     assert body["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
-    assert body_of(Options(format=Format()))["system"] == JSON_ONLY
+    assert body_of(ChatParameters(format=Format()))["system"] == JSON_ONLY
 
 
 @pytest.mark.parametrize(
-    ("sampling", "options", "sent"),
+    ("sampling", "parameters", "sent"),
     [
-        (Sampling(), Options(), {"temperature": 0.2}),
-        (Sampling(temperature=1.7), Options(), {"temperature": 1.0}),
-        (Sampling(top_p=0.5), Options(top_p=0.5), {"top_p": 0.5}),
-        (Sampling(None, None, None), Options(), {}),
+        (Sampling(), ChatParameters(), {"temperature": 0.2}),
+        (Sampling(temperature=1.7), ChatParameters(), {"temperature": 1.0}),
+        (Sampling(top_p=0.5), ChatParameters(top_p=0.5), {"top_p": 0.5}),
+        (Sampling(None, None, None), ChatParameters(), {}),
     ],
 )
 def test_only_one_of_temperature_and_top_p_is_sent(
-    sampling: Sampling, options: Options, sent: dict[str, float]
+    sampling: Sampling, parameters: ChatParameters, sent: dict[str, float]
 ) -> None:
-    body = body_of(options, sampling=sampling)
+    body = body_of(parameters, sampling=sampling)
     assert {name: body[name] for name in ("temperature", "top_p") if name in body} == sent
     assert body["max_tokens"] == (sampling.max_tokens or 16_000)
 
 
 def test_user_is_translated_and_foreign_fields_are_not_sent() -> None:
-    body = body_of(Options(user="ann", extra={"service_tier": "flex"}))
+    body = body_of(ChatParameters(user="ann", extra={"service_tier": "flex"}))
     assert body["metadata"] == {"user_id": "ann"}
     assert "service_tier" not in body
-    assert body_of(Options(protocol="anthropic", extra={"top_k": 5}))["top_k"] == 5
+    assert body_of(ChatParameters(protocol="anthropic", extra={"top_k": 5}))["top_k"] == 5
 
 
 def test_a_tool_call_is_the_same_whole_and_streamed() -> None:
@@ -149,7 +149,9 @@ def test_a_text_that_is_not_a_string_is_an_error():
 
 def test_the_effort_of_a_model_is_sent_beside_the_format() -> None:
     form = Format(SCHEMA)
-    body = body_of(Options(format=form, effort="low"), effort="high", extra={"thinking": {"type": "adaptive"}})
+    body = body_of(
+        ChatParameters(format=form, effort="low"), effort="high", extra={"thinking": {"type": "adaptive"}}
+    )
     assert body["output_config"] == {"effort": "high", "format": {"type": "json_schema", "schema": SCHEMA}}
     assert body["thinking"] == {"type": "adaptive"} and "temperature" not in body
 

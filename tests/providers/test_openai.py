@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
 from odar.providers.openai import OpenAIProvider
 from odar.types import Token, Usage
@@ -186,7 +186,7 @@ async def test_what_a_clients_options_provoke_is_not_remembered_for_others(
             await faults.ok("Answer: 4")(exchange)
 
     server.behave(behave)
-    await openai.complete(ask(options=Options(effort="high")))
+    await openai.complete(ask(parameters=ChatParameters(effort="high")))
     assert [each.json.get("logprobs") for each in server.requests] == [True, None]
     await openai.complete(ask())
     assert server.requests[-1].json["logprobs"] is True

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.conversation import Format, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import ChatParameters, Format, Tool, ToolCall, ToolChoice, Wire
 from odar.errors import ProviderError
 from odar.providers.base import Completion, Delta, Message, Sampling
 from odar.providers.openai import StreamedReply, chat_body, read_reply
@@ -285,7 +285,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "argumen
 class TestTools:
     def test_tools_are_sent(self) -> None:
         schema = {"type": "object"}
-        options = Options(
+        parameters = ChatParameters(
             tools=(Tool("weather", "How is it?", schema), Tool("now")),
             tool_choice=ToolChoice("tool", "weather"),
             parallel_tools=False,
@@ -294,7 +294,7 @@ class TestTools:
             top_logprobs=5,
             extra={"service_tier": "flex"},
         )
-        body = chat_body(ask(options=options))
+        body = chat_body(ask(parameters=parameters))
         assert body["tools"] == [
             {
                 "type": "function",
@@ -311,8 +311,8 @@ class TestTools:
         assert body["service_tier"] == "flex"
 
     def test_fields_of_another_protocol_are_not_sent(self) -> None:
-        options = Options(protocol="anthropic", extra={"thinking": {"type": "enabled"}})
-        assert "thinking" not in chat_body(ask(options=options))
+        parameters = ChatParameters(protocol="anthropic", extra={"thinking": {"type": "enabled"}})
+        assert "thinking" not in chat_body(ask(parameters=parameters))
 
     def test_turns(self) -> None:
         written = {"role": "user", "content": [{"type": "input_audio", "input_audio": {}}], "name": "ann"}

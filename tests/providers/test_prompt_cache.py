@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from odar.conversation import Message, Options, Tool
+from odar.conversation import ChatParameters, Message, Tool
 from odar.errors import ProviderError
 from odar.providers.anthropic import AnthropicProvider
 from odar.providers.base import Request
@@ -106,8 +106,8 @@ async def test_the_marks_are_sent(server: FaultServer) -> None:
 
 
 async def test_tools_are_marked_if_there_is_no_system_prompt(server: FaultServer) -> None:
-    options = Options(tools=(Tool("a", LONG), Tool("b", "B")))
-    requests = [ask(messages=(Message("user", text),), options=options) for text in ("One?", "Two?")]
+    parameters = ChatParameters(tools=(Tool("a", LONG), Tool("b", "B")))
+    requests = [ask(messages=(Message("user", text),), parameters=parameters) for text in ("One?", "Two?")]
     _, second = await sent(server, *requests)
     assert [tool.get("cache_control") for tool in second["tools"]] == [None, MARK]
 
@@ -116,7 +116,7 @@ async def test_tools_are_marked_if_there_is_no_system_prompt(server: FaultServer
 async def test_nothing_is_marked(server: FaultServer, case: str) -> None:
     fields: dict[str, Any] = {"cache": False} if case == "price unknown" else {}
     if case == "client of the protocol":
-        fields["options"] = Options(protocol="anthropic")
+        fields["parameters"] = ChatParameters(protocol="anthropic")
     requests = (chat("One?", **fields), chat("One?", "1", "Two?", **fields))
     bodies = await sent(server, *requests, cache_prompts=case != "switched off")
     assert len(bodies) == 2 and "cache_control" not in str(bodies)

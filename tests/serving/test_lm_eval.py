@@ -26,10 +26,15 @@ def test_every_field_of_the_lm_eval_client_is_accepted():
         "seed": 1234,
     }
     ask = read_chat(body)
-    options = ask.query.options
-    assert (options.max_tokens, options.temperature, options.stop, options.seed) == (256, 0, ("\n\n",), 1234)
-    assert options.extra == {}
-    assert read_chat({**body, "stop": []}).query.options.stop == ()
+    parameters = ask.query.parameters
+    assert (parameters.max_tokens, parameters.temperature, parameters.stop, parameters.seed) == (
+        256,
+        0,
+        ("\n\n",),
+        1234,
+    )
+    assert parameters.extra == {}
+    assert read_chat({**body, "stop": []}).query.parameters.stop == ()
 
 
 @pytest.mark.skipif(

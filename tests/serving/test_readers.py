@@ -54,12 +54,21 @@ def test_every_field_of_messages_is_read():
         top_k=7,
         stream=True,
     )
-    options, (system, user) = ask.query.options, ask.query.messages
+    parameters, (system, user) = ask.query.parameters, ask.query.messages
     assert (system.role, system.text, user.text) == ("system", "Be brief.\n\nBe kind.", "Hi")
-    assert (options.temperature, options.top_p, options.max_tokens, options.stop) == (0.5, 0.9, 9, ("END",))
-    assert (options.user, options.tools[0].name, options.tool_choice) == ("ann", "f", ToolChoice("required"))
-    assert (options.parallel_tools, options.format.schema) == (False, {"type": "object"})
-    assert (options.protocol, options.extra, ask.stream) == ("anthropic", {"top_k": 7}, True)
+    assert (parameters.temperature, parameters.top_p, parameters.max_tokens, parameters.stop) == (
+        0.5,
+        0.9,
+        9,
+        ("END",),
+    )
+    assert (parameters.user, parameters.tools[0].name, parameters.tool_choice) == (
+        "ann",
+        "f",
+        ToolChoice("required"),
+    )
+    assert (parameters.parallel_tools, parameters.format.schema) == (False, {"type": "object"})
+    assert (parameters.protocol, parameters.extra, ask.stream) == ("anthropic", {"top_k": 7}, True)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +81,8 @@ def test_every_field_of_messages_is_read():
     ],
 )
 def test_messages_tool_choice_is_read(given_, choice, parallel):
-    options = messages(tool_choice=given_).query.options
-    assert (options.tool_choice, options.parallel_tools) == (choice, parallel)
+    parameters = messages(tool_choice=given_).query.parameters
+    assert (parameters.tool_choice, parameters.parallel_tools) == (choice, parallel)
 
 
 def test_tool_results_become_separate_turns():
@@ -203,15 +212,15 @@ def test_every_field_of_responses_is_read():
         truncation="auto",
         novelty=1,
     )
-    options = ask.query.options
+    parameters = ask.query.parameters
     assert [turn.role for turn in ask.query.messages] == ["system", "user"]
-    assert (options.temperature, options.max_tokens, options.top_logprobs) == (1.5, 9, 3)
-    assert (options.format.name, options.tool_choice, options.parallel_tools) == (
+    assert (parameters.temperature, parameters.max_tokens, parameters.top_logprobs) == (1.5, 9, 3)
+    assert (parameters.format.name, parameters.tool_choice, parameters.parallel_tools) == (
         "n",
         ToolChoice("tool", "f"),
         False,
     )
-    assert (options.extra, options.effort) == ({"novelty": 1}, "low")
+    assert (parameters.extra, parameters.effort) == ({"novelty": 1}, "low")
     assert (ask.body_fields["metadata"], ask.body_fields["parallel_tool_calls"]) == ({"a": "b"}, False)
 
 
@@ -243,14 +252,14 @@ def test_response_items_become_turns():
     [(None, None), ({}, None), ({"format": {"type": "text"}}, None), ({"format": {"type": "json_object"}}, "any")],
 )
 def test_response_formats_of_responses(text, schema):
-    form = responses(text=text).query.options.format
+    form = responses(text=text).query.parameters.format
     assert (form is None) == (schema is None)
     assert form is None or form.schema is None
 
 
 @pytest.mark.parametrize("choice", [None, "auto", "none", "required"])
 def test_responses_tool_choice_is_read(choice):
-    found = responses(tool_choice=choice).query.options.tool_choice
+    found = responses(tool_choice=choice).query.parameters.tool_choice
     assert found == (None if choice is None else ToolChoice(choice))
 
 
@@ -335,7 +344,7 @@ def test_chat_errors_name_the_field(fields, param):
     ],
 )
 def test_chat_tool_choice_is_read(choice, found):
-    assert chat(tool_choice=choice).query.options.tool_choice == found
+    assert chat(tool_choice=choice).query.parameters.tool_choice == found
 
 
 def test_the_developer_role_is_read_as_system():

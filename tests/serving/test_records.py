@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from odar.config import load_settings
-from odar.conversation import Message, Options, Tool
+from odar.conversation import ChatParameters, Message, Tool
 from odar.serving import endpoint
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
@@ -223,6 +223,6 @@ async def test_a_store_that_is_lost_makes_the_gateway_unavailable(
 
 def test_a_record_holds_no_earlier_turns_and_no_tools():
     turns = (Message("user", "x" * 1000), Message("assistant", "y" * 1000), Message("user", "And now?"))
-    query = Query.from_messages(turns, Options(max_tokens=9, tools=(Tool("f", "z" * 1000),)))
+    query = Query.from_messages(turns, ChatParameters(max_tokens=9, tools=(Tool("f", "z" * 1000),)))
     kept = entry(query=query).without_conversation().query
-    assert (kept.text, kept.turns, kept.options) == ("And now?", (), Options(max_tokens=9))
+    assert (kept.text, kept.turns, kept.parameters) == ("And now?", (), ChatParameters(max_tokens=9))

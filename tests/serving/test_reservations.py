@@ -6,7 +6,7 @@ import tracemalloc
 
 import pytest
 
-from odar.conversation import Message, Options
+from odar.conversation import ChatParameters, Message
 from odar.engine import Odar
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
@@ -19,7 +19,7 @@ TURNS = (Message("user", "What is two and two?"),)
 
 
 def query(max_tokens: int = 100, n: int = 1) -> Query:
-    return Query.from_messages(TURNS, Options(max_tokens=max_tokens, n=n))
+    return Query.from_messages(TURNS, ChatParameters(max_tokens=max_tokens, n=n))
 
 
 def needs(odar: Odar, max_tokens: int, n: int = 1) -> list[int]:

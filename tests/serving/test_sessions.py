@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from odar.conversation import Message, Options, ToolCall
+from odar.conversation import ChatParameters, Message, ToolCall
 from odar.providers.base import Completion, Request
 from odar.serving.sessions import SessionTable, StoredSessions
 from odar.settings import StoreSettings
@@ -27,7 +27,9 @@ TOOL = {"type": "function", "function": {"name": "run", "parameters": {"type": "
 
 def decided(table: SessionTable, messages: Sequence[Message], **options: Any) -> SessionUse:
     """Answer a request of a conversation with the slow agent."""
-    opened = table.find(Query.from_messages(tuple(messages), Options(user=options.pop("user", None))), **options)
+    opened = table.find(
+        Query.from_messages(tuple(messages), ChatParameters(user=options.pop("user", None))), **options
+    )
     trace = make_answer().trace
     use = opened.use("slow", trace.calls)
     table.save(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.conversation import Format, Options
+from odar.conversation import ChatParameters, Format
 from odar.providers.base import Completion, Reply, Request, Sampling
 from odar.settings import ProviderSettings
 from odar.telemetry.spans import request_attributes, result_attributes, server_attributes
@@ -42,8 +42,8 @@ def test_request_attributes_have_only_requested_options():
         "gen_ai.request.top_p": 0.9,
         "gen_ai.request.max_tokens": 512,
     }
-    form = Options(format=Format())
-    full = request_attributes(Request("m", (), Sampling(0.0, 0.9, 512, seed=0), n=5, options=form), stream=True)
+    form = ChatParameters(format=Format())
+    full = request_attributes(Request("m", (), Sampling(0.0, 0.9, 512, seed=0), n=5, parameters=form), stream=True)
     assert full["gen_ai.request.temperature"] == 0.0
     assert full["gen_ai.request.seed"] == 0
     assert full["gen_ai.request.choice.count"] == 5

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team
-from odar.conversation import NO_OPTIONS
+from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
 from odar.policy.alignment import Source
 from odar.providers.base import Provider, Request
@@ -71,7 +71,7 @@ class Agents:
         )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
-        if query.options is NO_OPTIONS and seed is None:
+        if query.parameters is NO_PARAMETERS and seed is None:
             team.request_templates = self._request_templates
         return team
 

@@ -25,7 +25,7 @@ from odar.agents.ledger import Ledger
 from odar.agents.prompts import Prompts, PromptSet
 from odar.background import run_by_size
 from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
-from odar.conversation import NO_OPTIONS, Options
+from odar.conversation import NO_PARAMETERS, ChatParameters
 from odar.errors import (
     AllAgentsFailed,
     BudgetExceeded,
@@ -91,7 +91,7 @@ class Team:
 
     # how the request is sent
     plain: bool = False
-    """Whether only the client's own options are sent, as for a model that the client named."""
+    """Whether only the client's own parameters are sent, as for a model that the client named."""
     open_ended: bool = False
     """Whether the request is open-ended: it is sent unchanged, and there is more room for its answer."""
     short: bool = False
@@ -110,7 +110,7 @@ class Team:
     paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
     """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
     request_templates: dict[tuple[str, str, bool], Request] = field(default_factory=dict)
-    """Cached `request_template` by agent, model and `open_ended`; teams share them without options of a client."""
+    """Cached `request_template` by agent, model and `open_ended`; shared if the client set no parameters."""
 
     # what happened so far, for the trace
     failures: list[tuple[str, OdarError]] = field(default_factory=list)
@@ -212,15 +212,15 @@ class Team:
     def request_template(self, agent: str, card: ModelCard | None = None) -> Request:
         """A request of this agent without its conversation, for its own model or another."""
         card = card or self.cards[agent]
-        options = self.query.options
+        parameters = self.query.parameters
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
-            return plain_request_template(card, options, self.ledger.time_left(), priced=priced)
+            return plain_request_template(card, parameters, self.ledger.time_left(), priced=priced)
         key = (agent, card.name, self.open_ended)
         templates = self.request_templates
         if key not in templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
-            templates[key] = agent_request_template(settings, card, options, self.seed)
+            templates[key] = agent_request_template(settings, card, parameters, self.seed)
         return templates[key]
 
     def models(self, agent: str) -> Iterator[ModelCard]:
@@ -313,7 +313,7 @@ class Team:
             sampling=_seeded(template.sampling, first),
             n=ask.samples,
             unlisted_model=card.name not in self.settings.models,
-            options=self._options(card, template),
+            parameters=self._parameters(card, template),
         )
 
     def affordable(self, card: ModelCard, request: Request) -> int:
@@ -341,24 +341,24 @@ class Team:
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """All messages billed as input; descriptions of tools are part of the prompt."""
-        options = self.query.options
+        parameters = self.query.parameters
         if self._descriptions is None:
             parts = [
-                f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in options.tools
+                f"{tool.name} {tool.description} {tool.parameters} {tool.wire or ''}" for tool in parameters.tools
             ]
-            parts += [str(options.format.schema)] if options.format and options.format.schema else []
+            parts += [str(parameters.format.schema)] if parameters.format and parameters.format.schema else []
             self._descriptions = (Message("system", "\n".join(parts)),) if parts else ()
         return (*messages, *self._descriptions)
 
-    def _options(self, card: ModelCard, template: Request) -> Options:
-        """The client's options that this model's provider accepts; the others are noted."""
-        options = self.query.options
-        if options is NO_OPTIONS:
-            return options
+    def _parameters(self, card: ModelCard, template: Request) -> ChatParameters:
+        """The client's parameters that this model's provider accepts; the others are noted."""
+        parameters = self.query.parameters
+        if parameters is NO_PARAMETERS:
+            return parameters
         provider = self.settings.providers.get(card.provider)
         kind = provider.kind if provider else ""
         chosen, note = select_fields(
-            options,
+            parameters,
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
             fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
@@ -367,9 +367,9 @@ class Team:
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
-        if options.tools and kind == "local":
+        if parameters.tools and kind == "local":
             self.shortcuts.append(f"{card.provider}: models in this process get no tools")
-        requested = {"temperature": options.temperature, "top_p": options.top_p, "seed": options.seed}
+        requested = {"temperature": parameters.temperature, "top_p": parameters.top_p, "seed": parameters.seed}
         if refused := [name for name, value in requested.items() if value is not None and name in template.drop]:
             self.notes.append(f"{card.name} takes no {', '.join(refused)}")
         return chosen
@@ -445,7 +445,7 @@ class Team:
         make = partial(self.candidate, ask, card, completion)
         stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
-        if kind == "replay" or not wants_continuation(completion.finish, stated, request.options):
+        if kind == "replay" or not wants_continuation(completion.finish, stated, request.parameters):
             return completion
         # the conversation with the text so far; a local model continues its own turn
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
@@ -473,7 +473,7 @@ class Team:
         judgment = extract_judgment(text) if ask.verify and prompt.asks_for_judgment else None
         if calls:
             answer: str | None = "\n".join(map(str, calls))
-        elif self.query.options.format is not None:
+        elif self.query.parameters.format is not None:
             answer = canonical_json(text)
         else:
             answer = find_answer(text)
@@ -493,7 +493,7 @@ class Team:
             finish=completion.finish,
             tool_calls=calls,
             stated=stated,
-            fault=format_fault(text, calls, self.query.options),
+            fault=format_fault(text, calls, self.query.parameters),
             wire=completion.wire,
         )
 
@@ -544,19 +544,21 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def agent_request_template(agent: AgentSettings, card: ModelCard, options: Options, seed: int | None) -> Request:
-    """A request with the client's options, else the agent's; with log-probabilities if possible (SPEC 5)."""
+def agent_request_template(
+    agent: AgentSettings, card: ModelCard, parameters: ChatParameters, seed: int | None
+) -> Request:
+    """A request with the client's parameters, else the agent's; with log-probabilities if possible (SPEC 5)."""
     # Our own limit leaves at least half of a small model's context to the conversation.
     longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
     longest = min(longest, max(1, card.context // 2)) if card.context else longest
-    if options.max_tokens is not None:
-        longest = min(options.max_tokens, card.context) if card.context else options.max_tokens
+    if parameters.max_tokens is not None:
+        longest = min(parameters.max_tokens, card.context) if card.context else parameters.max_tokens
     sampling = Sampling(
-        temperature=_or_default(options.temperature, agent.temperature),
-        top_p=_or_default(options.top_p, agent.top_p),
+        temperature=_or_default(parameters.temperature, agent.temperature),
+        top_p=_or_default(parameters.top_p, agent.top_p),
         max_tokens=longest,
-        stop=_or_default(options.stop, agent.stop),
-        seed=_or_default(options.seed, seed),
+        stop=_or_default(parameters.stop, agent.stop),
+        seed=_or_default(parameters.seed, seed),
     )
     return Request(
         card.id,
@@ -572,18 +574,22 @@ def agent_request_template(agent: AgentSettings, card: ModelCard, options: Optio
     )
 
 
-def plain_request_template(card: ModelCard, options: Options, timeout_s: float, *, priced: bool = False) -> Request:
-    """A request with the client's options only, without fields that the model rejects.
+def plain_request_template(
+    card: ModelCard, parameters: ChatParameters, timeout_s: float, *, priced: bool = False
+) -> Request:
+    """A request with the client's parameters only, without fields that the model rejects.
 
     If money is limited (`priced`), the length limit uses the field name that this model is known to support.
     """
-    sampling = Sampling(options.temperature, options.top_p, options.max_tokens, options.stop or (), options.seed)
-    field = card.max_tokens_field if priced else options.max_tokens_field or card.max_tokens_field
+    sampling = Sampling(
+        parameters.temperature, parameters.top_p, parameters.max_tokens, parameters.stop or (), parameters.seed
+    )
+    field = card.max_tokens_field if priced else parameters.max_tokens_field or card.max_tokens_field
     return Request(
         card.id,
         (),
         sampling,
-        logprobs=options.top_logprobs is not None,
+        logprobs=parameters.top_logprobs is not None,
         timeout_s=timeout_s,
         max_tokens_field=field,
         drop=card.drop,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.types import Candidate
 
 WARN_SHARE = 0.2
@@ -19,19 +19,19 @@ Counts = Mapping[str, tuple[int, int]]
 """Number of answers of each agent, and how many of them were cut off."""
 
 
-def wants_continuation(finish: str, stated: bool, options: Options) -> bool:
+def wants_continuation(finish: str, stated: bool, parameters: ChatParameters) -> bool:
     """Whether an answer should be continued: our limit cut it off before it stated its result.
 
     A client that sets max_tokens, tools or a format gets the answer as it is.
     """
-    set_by_client = options.max_tokens is not None or options.tools or options.format is not None
+    set_by_client = parameters.max_tokens is not None or parameters.tools or parameters.format is not None
     return finish == "length" and not stated and not set_by_client
 
 
-def cut_off_counts(candidates: Sequence[Candidate], options: Options) -> dict[str, tuple[int, int]]:
+def cut_off_counts(candidates: Sequence[Candidate], parameters: ChatParameters) -> dict[str, tuple[int, int]]:
     """Count the answers of each agent and those cut off; all are 0 if the client set the limit."""
     counts: dict[str, tuple[int, int]] = {}
-    if options.max_tokens is None:
+    if parameters.max_tokens is None:
         for candidate in candidates:
             answers, cut_off = counts.get(candidate.agent, (0, 0))
             counts[candidate.agent] = answers + 1, cut_off + (candidate.finish == "length")

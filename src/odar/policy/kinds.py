@@ -60,8 +60,8 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
     >>> request_kind(Query("Is 91 prime?"))
     RequestKind(kind=<Kind.YES_NO: 'yes/no'>, answers=2)
     """
-    options = query.options
-    mode = options.tool_choice.mode if options.tool_choice is not None else "auto"
+    parameters = query.parameters
+    mode = parameters.tool_choice.mode if parameters.tool_choice is not None else "auto"
     if mode in ("required", "tool") or (query.turns and query.turns[-1].role == "tool"):
         return _TOOL_CALL
     if not query.text.strip() and not query.images:  # recorded answers without their question
@@ -69,10 +69,10 @@ def request_kind(query: Query, core: CoreQuestion | None = None) -> RequestKind:
     by_text = text_kind(core or core_question(query))
     if by_text.answers is not None:
         return by_text
-    if options.tools and mode != "none":
+    if parameters.tools and mode != "none":
         return by_text if by_text is OPEN_ENDED else _TOOL_CALL
-    if options.format is not None:
-        return _schema_kind(options.format.schema) or (OPEN_ENDED if by_text is OPEN_ENDED else _SHORT)
+    if parameters.format is not None:
+        return _schema_kind(parameters.format.schema) or (OPEN_ENDED if by_text is OPEN_ENDED else _SHORT)
     return by_text
 
 

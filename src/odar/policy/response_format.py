@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from odar.conversation import Format, Options, Tool, ToolCall
+from odar.conversation import ChatParameters, Format, Tool, ToolCall
 from odar.formats import dump_canonical, load_json
 
 MAX_CHARACTERS = 120_000
@@ -39,25 +39,27 @@ _POINTER = re.compile(r"#(?:/[^%]*)?")
 """A reference into the same document, without percent-encoded characters."""
 
 
-def format_fault(text: str, calls: Sequence[ToolCall], options: Options) -> str:
+def format_fault(text: str, calls: Sequence[ToolCall], parameters: ChatParameters) -> str:
     """How an answer violates the client's tools or response format; empty if it does not.
 
-    >>> format_fault("no JSON", (), Options(format=Format()))
+    >>> format_fault("no JSON", (), ChatParameters(format=Format()))
     'the text is not JSON'
-    >>> format_fault('{"a": 1}', (), Options(format=Format()))
+    >>> format_fault('{"a": 1}', (), ChatParameters(format=Format()))
     ''
     """
     checker = SchemaChecker()
     if calls:
-        tools = {tool.name: tool for tool in options.tools}
-        return next((fault for call in calls if (fault := _call_fault(call, tools, options, checker))), "")
-    if options.tool_choice is not None and options.tool_choice.mode in ("required", "tool"):
+        tools = {tool.name: tool for tool in parameters.tools}
+        return next((fault for call in calls if (fault := _call_fault(call, tools, parameters, checker))), "")
+    if parameters.tool_choice is not None and parameters.tool_choice.mode in ("required", "tool"):
         return "a tool call was required and none was made"
-    return _text_fault(text, options.format, checker) if options.format is not None else ""
+    return _text_fault(text, parameters.format, checker) if parameters.format is not None else ""
 
 
-def _call_fault(call: ToolCall, tools: Mapping[str, Tool], options: Options, checker: SchemaChecker) -> str:
-    choice = options.tool_choice
+def _call_fault(
+    call: ToolCall, tools: Mapping[str, Tool], parameters: ChatParameters, checker: SchemaChecker
+) -> str:
+    choice = parameters.tool_choice
     if choice is not None and choice.mode == "none":
         return "a tool was called although tool_choice is none"
     if choice is not None and choice.mode == "tool" and call.name != choice.name:

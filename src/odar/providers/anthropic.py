@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from odar.background import run_by_size
-from odar.conversation import Format, Image, Message, Options, Tool, ToolCall, Wire
+from odar.conversation import ChatParameters, Format, Image, Message, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.providers.base import (
     CallDelta,
@@ -83,9 +83,9 @@ class AnthropicProvider(HttpProvider):
         """Send a Messages request, which gives one sample, whatever `n` is."""
         make = partial(messages_body, request, stream=on_delta is not None, thinking=self._thinking)
         body = await run_by_size(request.image_bytes, make)
-        betas = request.options.betas
+        betas = request.parameters.betas
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
-        prompts = self._prompts if request.cache and request.options.protocol != PROTOCOL else None
+        prompts = self._prompts if request.cache and request.parameters.protocol != PROTOCOL else None
         with prompts.use(request) if prompts else nullcontext(Marks()) as marks:
             set_marks(body, marks)
             reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
@@ -113,25 +113,25 @@ def messages_body(
     >>> body["system"], body["messages"]
     ('Be brief.', [{'role': 'user', 'content': '2 + 2?'}])
     """
-    sampling, options = request.sampling, request.options
+    sampling, parameters = request.sampling, request.parameters
     check_translatable(request.messages, PROTOCOL)
     fields: dict[str, Any] = {
         "model": request.model,
         "messages": _turns(request.messages, thinking or {}),
-        "system": _system(request.messages, options.format),
+        "system": _system(request.messages, parameters.format),
         "max_tokens": sampling.max_tokens or DEFAULT_MAX_TOKENS,
         # The API rejects stop sequences of white space only, such as the paper's "\n\n".
         "stop_sequences": [sequence for sequence in sampling.stop if sequence.strip()] or None,
-        "tools": [_tool(tool) for tool in options.tools] or None,
-        "tool_choice": _tool_choice(options),
+        "tools": [_tool(tool) for tool in parameters.tools] or None,
+        "tool_choice": _tool_choice(parameters),
         "output_config": _output_config(request),
-        "metadata": {"user_id": options.user} if options.user else None,
+        "metadata": {"user_id": parameters.user} if parameters.user else None,
         "stream": True if stream else None,
         **_temperature_or_top_p(request),
     }
     body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     body |= request.extra
-    body = {**options.extra, **body} if options.protocol == PROTOCOL else body
+    body = {**parameters.extra, **body} if parameters.protocol == PROTOCOL else body
     thinking_set = body.get("thinking") or {}
     if thinking_set.get("type") == "enabled" and (
         _calls_without_thinking(body["messages"])
@@ -168,10 +168,10 @@ def _temperature_or_top_p(request: Request) -> dict[str, float]:
 
     A catalogue entry for a model that needs top_p drops temperature. With thinking, the API allows no temperature.
     """
-    sampling, options = request.sampling, request.options
-    by_client = options.temperature is not None
-    client_thinking = not by_client and options.protocol == PROTOCOL and "thinking" in options.extra
-    top_p_by_client = options.top_p is not None and not by_client
+    sampling, parameters = request.sampling, request.parameters
+    by_client = parameters.temperature is not None
+    client_thinking = not by_client and parameters.protocol == PROTOCOL and "thinking" in parameters.extra
+    top_p_by_client = parameters.top_p is not None and not by_client
     if sampling.top_p is not None and (top_p_by_client or sampling.temperature is None):
         return {"top_p": sampling.top_p}
     if sampling.temperature is None or client_thinking or "thinking" in request.extra:
@@ -438,26 +438,26 @@ def _tool(tool: Tool) -> Any:
     return wire_value(tool.wire, PROTOCOL) or {"name": tool.name, **described, "input_schema": schema}
 
 
-def _tool_choice(options: Options) -> dict[str, Any] | None:
-    choice = options.tool_choice
-    if not options.tools or (choice is None and options.parallel_tools is None):
+def _tool_choice(parameters: ChatParameters) -> dict[str, Any] | None:
+    choice = parameters.tool_choice
+    if not parameters.tools or (choice is None and parameters.parallel_tools is None):
         return None
     chosen: dict[str, Any] = {"type": _TOOL_CHOICE[choice.mode] if choice else "auto"}
     if choice and choice.mode == "tool":
         chosen["name"] = choice.name
-    if options.parallel_tools is not None and chosen["type"] != "none":
-        chosen["disable_parallel_tool_use"] = not options.parallel_tools
+    if parameters.parallel_tools is not None and chosen["type"] != "none":
+        chosen["disable_parallel_tool_use"] = not parameters.parallel_tools
     return chosen
 
 
 def _output_config(request: Request) -> dict[str, Any] | None:
-    options = request.options
+    parameters = request.parameters
     adaptive = (request.extra.get("thinking") or {}).get("type") == "adaptive"
-    effort = None if request.effort else options.effort
+    effort = None if request.effort else parameters.effort
     if adaptive:  # otherwise `extra` has the model's effort: a budget of thinking tokens, or no thinking
         effort = request.effort
     config: dict[str, Any] = {"effort": effort} if effort else {}
-    if (form := options.format) is not None and form.schema is not None:
+    if (form := parameters.format) is not None and form.schema is not None:
         own = wire_value(form.wire, PROTOCOL)
         config["format"] = own["format"] if own else {"type": "json_schema", "schema": form.schema}
     return config or None

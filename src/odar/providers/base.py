@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odar.conversation import NO_OPTIONS, Options, ToolCall, Wire
+from odar.conversation import NO_PARAMETERS, ChatParameters, ToolCall, Wire
 from odar.conversation import Message as Message  # part of a provider's vocabulary
 from odar.errors import ProviderError
 from odar.types import NO_USAGE, Token, Usage
@@ -64,7 +64,7 @@ class Request:
     sampling: Sampling = Sampling()
     n: int = 1
     logprobs: bool = True
-    """Whether to ask for log-probabilities, with `options.top_logprobs` alternatives and at least one."""
+    """Whether to ask for log-probabilities, with `parameters.top_logprobs` alternatives and at least one."""
     timeout_s: float = 60.0
     """Timeout for the whole reply, retries included."""
     retry_billed: bool = True
@@ -89,8 +89,8 @@ class Request:
     """Level of reasoning effort, in place of the client's."""
     cache: bool = True
     """Whether the prompt may be written to a cache that charges for it; False if that price is unknown."""
-    options: Options = NO_OPTIONS
-    """The client's tools, format and other options. Its sampling parameters are already part of `sampling`."""
+    parameters: ChatParameters = NO_PARAMETERS
+    """The client's tools, format and other parameters. Its sampling parameters are already part of `sampling`."""
 
     @property
     def image_bytes(self) -> int:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.background import MAX_INLINE_BYTES, run_by_size
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.errors import (
     ProviderError,
     ProviderProtocolError,
@@ -110,8 +110,8 @@ class HttpProvider(Provider):
         """Answer the request without parameters that the model rejects; the first rejection costs a second request.
 
         Only parameters that ODAR adds are left out. For one that the client set, the client gets the model's error.
-        What a client's own options provoke is not remembered: some models take `logprobs` or `temperature`, but not
-        with tools or with reasoning, and others would go without.
+        What a client's own parameters provoke is not remembered: some models take `logprobs` or `temperature`, but
+        not with tools or with reasoning, and others would go without.
         """
         known = self._unsupported.get((request.model, request.effort), frozenset())
         if known:
@@ -123,7 +123,7 @@ class HttpProvider(Provider):
             if not rejected:
                 raise
         reply = await self.send(_without(request, rejected), on_delta)
-        if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.options):
+        if len(self._unsupported) < _MAX_REMEMBERED_MODELS and _is_plain(request.parameters):
             self._unsupported[request.model, request.effort] = known | rejected
         return reply
 
@@ -314,19 +314,19 @@ def backoff_s(retry: Retry, number: int, retry_after: float | None) -> float:
 
 def _added_parameters(request: Request) -> frozenset[str]:
     """The names of parameters that ODAR sets although the client did not."""
-    options = request.options
+    parameters = request.parameters
     clients = {
-        "logprobs": options.top_logprobs,
-        "temperature": options.temperature,
-        "top_p": options.top_p,
-        "seed": options.seed,
+        "logprobs": parameters.top_logprobs,
+        "temperature": parameters.temperature,
+        "top_p": parameters.top_p,
+        "seed": parameters.seed,
     }
     return frozenset(name for name, value in clients.items() if value is None)
 
 
-def _is_plain(options: Options) -> bool:
+def _is_plain(parameters: ChatParameters) -> bool:
     """Whether the client left everything that can make a model reject parameters as it is."""
-    return not (options.effort or options.extra or options.tools or options.format or options.n > 1)
+    return not (parameters.effort or parameters.extra or parameters.tools or parameters.format or parameters.n > 1)
 
 
 def _rejected_parameters(request: Request, error: ProviderError) -> frozenset[str]:

@@ -66,7 +66,7 @@ class OpenAIProvider(HttpProvider):
         """Send a chat-completions request. Servers may return fewer completions than `n`; some ignore it."""
         on_delta = on_delta if request.n == 1 else None
         body = await run_by_size(request.image_bytes, partial(chat_body, request, stream=on_delta is not None))
-        interpret = partial(read_reply, alternatives=request.options.top_logprobs is not None)
+        interpret = partial(read_reply, alternatives=request.parameters.top_logprobs is not None)
         return await self.post("/chat/completions", body, request, interpret, StreamedReply, on_delta)
 
     async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
@@ -80,10 +80,10 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     >>> body["messages"], body["max_tokens"], "n" in body
     ([{'role': 'user', 'content': '2 + 2?'}], 512, False)
     """
-    sampling, options = request.sampling, request.options
+    sampling, parameters = request.sampling, request.parameters
     check_translatable(request.messages, PROTOCOL)
-    choice, form, user = options.tool_choice, options.format, options.user
-    if user and options.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
+    choice, form, user = parameters.tool_choice, parameters.format, parameters.user
+    if user and parameters.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
         user = hashlib.sha256(user.encode()).hexdigest()
     fields: dict[str, Any] = {
         "model": request.model,
@@ -94,21 +94,21 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
         "stop": list(sampling.stop) or None,
         "seed": sampling.seed,
         "n": request.n if request.n > 1 else None,
-        "tools": [_tool(tool) for tool in options.tools] or None,
+        "tools": [_tool(tool) for tool in parameters.tools] or None,
         "tool_choice": _tool_choice(choice) if choice else None,
-        "parallel_tool_calls": options.parallel_tools,
+        "parallel_tool_calls": parameters.parallel_tools,
         "response_format": _response_format(form) if form else None,
         "user": user,
-        "reasoning_effort": request.effort or options.effort,
+        "reasoning_effort": request.effort or parameters.effort,
     }
     body = {name: value for name, value in fields.items() if value is not None and name not in request.drop}
     if request.logprobs:
         # llama.cpp returns nothing at all below 1.
-        body |= {"logprobs": True, "top_logprobs": max(1, options.top_logprobs or 0)}
+        body |= {"logprobs": True, "top_logprobs": max(1, parameters.top_logprobs or 0)}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body |= request.extra
-    return {**options.extra, **body} if options.protocol == PROTOCOL else body
+    return {**parameters.extra, **body} if parameters.protocol == PROTOCOL else body
 
 
 def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Reply:

@@ -85,7 +85,7 @@ class PromptCache:
 def _prefixes(request: Request) -> Iterator[tuple[bytes, int]]:
     """Yield digest and length of the instructions, then of the conversation up to each turn."""
     system = [message.text for message in request.messages if message.role == "system"]
-    tools = [f"{tool.name}\0{tool.description}\0{tool.parameters}" for tool in request.options.tools]
+    tools = [f"{tool.name}\0{tool.description}\0{tool.parameters}" for tool in request.parameters.tools]
     digest = hashlib.blake2b(digest_size=16)
     size = 0
     for parts in ([request.model, *tools, "\0", *system], *_turns(request)):

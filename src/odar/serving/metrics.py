@@ -16,7 +16,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from odar.conversation import NO_OPTIONS
+from odar.conversation import NO_PARAMETERS
 from odar.errors import StoreError
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
@@ -139,8 +139,8 @@ class Metrics(Collector):
         if trace.plan.session is not None:
             counts["odar_session_requests"][(trace.plan.session.event,)] += 1
         self._routed.add_trace(trace)
-        options = record.query.options if record.query else NO_OPTIONS
-        for agent, (answers, cut) in cut_off_counts(trace.candidates, options).items():
+        parameters = record.query.parameters if record.query else NO_PARAMETERS
+        for agent, (answers, cut) in cut_off_counts(trace.candidates, parameters).items():
             counts["odar_answers"][(agent,)] += answers
             counts["odar_cut_off_answers"][(agent,)] += cut
         counts["odar_degraded"][()] += bool(trace.degradations)

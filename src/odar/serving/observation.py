@@ -116,7 +116,7 @@ class TrafficObserver:
             not isinstance(trace, Trace)
             or query is None
             or record.http_status != 200
-            or query.options.n > 1
+            or query.parameters.n > 1
             or trace.degradations
         ):
             return False

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard
-from odar.conversation import Options, Wire
+from odar.conversation import ChatParameters, Wire
 from odar.errors import BudgetExceeded, plural
 from odar.formats import dump_json
 from odar.forwarding import select_body
@@ -76,7 +76,7 @@ def read_completions(body: Any) -> ChatRequest:
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
     """Return a query that costs at least as much as the request: all texts are read once for each sample."""
     messages = tuple(Message("user", text) for text in texts)
-    return Query.from_messages(messages, Options(max_tokens=max_tokens, n=samples))
+    return Query.from_messages(messages, ChatParameters(max_tokens=max_tokens, n=samples))
 
 
 def _read_texts(texts: Texts, name: str) -> list[str]:
@@ -110,8 +110,8 @@ class PassThrough(Endpoint):
         request = Request(
             model=card.id,
             messages=query.messages,
-            sampling=Sampling(max_tokens=query.options.max_tokens),
-            n=query.options.n,
+            sampling=Sampling(max_tokens=query.parameters.max_tokens),
+            n=query.parameters.n,
             timeout_s=service.odar.settings.fast.timeout_s,
             retry_rate_limit=False,
             unlisted_model=card.name not in service.settings.models,
@@ -162,10 +162,10 @@ class PassThrough(Endpoint):
 
     def _check_limits(self, ledger: Ledger, card: ModelCard, query: Query) -> None:
         """Raise BudgetExceeded unless the limits allow all of the request."""
-        n = query.options.n
+        n = query.parameters.n
         calls = len(query.messages) * n if self._protocol.name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
             needed = plural(calls, "call")
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
-        if ledger.affordable(card, query.messages, query.options.max_tokens, n) < n:
+        if ledger.affordable(card, query.messages, query.parameters.max_tokens, n) < n:
             raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")

@@ -77,9 +77,9 @@ def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) ->
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:
     """Return the query with a limit on the answer, so that its cost is bounded."""
-    if query.options.max_tokens is not None:
+    if query.parameters.max_tokens is not None:
         return query
-    return dataclasses.replace(query, options=dataclasses.replace(query.options, max_tokens=max_tokens))
+    return dataclasses.replace(query, parameters=dataclasses.replace(query.parameters, max_tokens=max_tokens))
 
 
 def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
@@ -91,11 +91,11 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
     walks: list[Walk]
     if options.model is not None:
         team = odar.agents.plain_team(query, options.model)
-        walks = [(Stage((Ask(DIRECT, query.options.n),)),)]
+        walks = [(Stage((Ask(DIRECT, query.parameters.n),)),)]
     else:
         models = odar.planner.assign(query, options.session).models
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
-        walks = possible_walks(odar.policy(options), query.options.n, options.max_path)
+        walks = possible_walks(odar.policy(options), query.parameters.n, options.max_path)
     if not priced:
         # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]

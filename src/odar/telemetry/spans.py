@@ -220,7 +220,7 @@ def request_attributes(request: Request, *, stream: bool) -> Attributes:
         "gen_ai.request.seed": sampling.seed,
         "gen_ai.request.choice.count": request.n if request.n != 1 else None,
         "gen_ai.request.stream": stream or None,
-        "gen_ai.output.type": "json" if request.options.format else None,
+        "gen_ai.output.type": "json" if request.parameters.format else None,
     }
 
 

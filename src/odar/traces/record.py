@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.errors import InputError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
@@ -115,8 +115,8 @@ class Record:
     def without_conversation(self) -> Record:
         """Return the record as it is stored: without earlier turns and tools, to free their memory."""
         query = self.query or _NO_QUERY
-        options = Options(max_tokens=query.options.max_tokens)
-        return replace(self, query=Query(query.text, query.images, options=options))
+        parameters = ChatParameters(max_tokens=query.parameters.max_tokens)
+        return replace(self, query=Query(query.text, query.images, parameters=parameters))
 
     def without_model_name(self) -> Record:
         """Return the record without the name of the model, which a client can choose freely."""

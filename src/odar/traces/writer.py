@@ -65,7 +65,7 @@ def make_row(record: Record, *, content: bool) -> Row:
     if isinstance(trace, Trace):
         answer = trace.winner.text
     difficulty = None if plan is None else finite_or_none(plan.estimate.difficulty)
-    cut_off = cut_off_counts(trace.candidates, query.options)
+    cut_off = cut_off_counts(trace.candidates, query.parameters)
     names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
     figures = {
         "id": replace_invalid_chars(trace.id),

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from odar.config import load_settings
-from odar.conversation import Options
+from odar.conversation import ChatParameters
 from odar.engine import Odar
 from odar.errors import ProviderTimeout
 from odar.lab.recording.batch import answer_question, make_items, open_batch_work
@@ -74,7 +74,7 @@ async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
 
     longest.script = dear
     odar = engine(longest)
-    question = Question("q", Query("What is 2 + 2?", options=Options(n=n)), [], path=path)
+    question = Question("q", Query("What is 2 + 2?", parameters=ChatParameters(n=n)), [], path=path)
     (item,) = make_items(odar, [question])
     got = await answer_question(odar, item, seed=1)
     assert got.row["error"] is None

@@ -100,10 +100,10 @@ class PromptSet:
         """
         if self.open is None:
             return False
-        options = query.options
+        parameters = query.parameters
         roles = [turn.role for turn in query.messages]
         has_examples = any(prompt.examples for prompt in self.exact.values())
-        set_by_client = options.tools or options.format is not None or roles.count("user") > 1
+        set_by_client = parameters.tools or parameters.format is not None or roles.count("user") > 1
         return (
             bool(set_by_client or (has_examples and "system" in roles))
             or request_kind(query).kind is Kind.OPEN_ENDED

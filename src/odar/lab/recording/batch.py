@@ -93,7 +93,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
     """The requests of the walk with the most calls; on the Simple path slow may replace fast (SPEC 6.3)."""
-    n = question.query.options.n
+    n = question.query.parameters.n
     walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
     asks = [ask for stage in walk for ask in stage.asks]

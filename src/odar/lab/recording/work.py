@@ -42,7 +42,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Needs, fl
         settings = odar.settings.agent(ask.agent, open_ended=open_ended)
         choices = []
         for card in odar.agents.cards[ask.agent]:
-            template = agent_request_template(settings, card, query.options, None)
+            template = agent_request_template(settings, card, query.parameters, None)
             max_tokens = template.sampling.max_tokens or 0
             drafts = draft_tokens(card, drafted)
             need = Amount(ask.samples, ask.samples * (token_upper_bound(messages) + drafts + max_tokens))

@@ -28,7 +28,7 @@ from odar.agents.team import agent_request_template
 from odar.calibration_file import Calibration, load_calibration
 from odar.catalogue import Price
 from odar.config import with_values
-from odar.conversation import NO_OPTIONS
+from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
 from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
@@ -338,7 +338,7 @@ class ReplayTable:
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
-            template = agent_request_template(self.settings.agent(agent), self._cards[model], NO_OPTIONS, None)
+            template = agent_request_template(self.settings.agent(agent), self._cards[model], NO_PARAMETERS, None)
             self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
         return self._sources[key]
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from odar.conversation import NO_OPTIONS, Format, Message, Options, Tool, ToolCall, Wire
+from odar.conversation import NO_PARAMETERS, ChatParameters, Format, Message, Tool, ToolCall, Wire
 from odar.decisions import AnswerList
 from odar.policy.fusion import rank
 from odar.providers.base import Delta, wire_value
@@ -73,17 +73,17 @@ class ChatBody(OpenAIBody, kw_only=True):
 
 
 _BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
-_FIELDS_WITHOUT_OPTIONS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
+_FIELDS_WITHOUT_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
 _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
-    """Read a chat-completions request; unknown fields are kept in `options.extra`."""
+    """Read a chat-completions request; unknown fields are kept in `parameters.extra`."""
     request = convert(body, ChatBody)
     turns = tuple(map(_read_turn, request.messages, body["messages"], count()))
-    options = NO_OPTIONS if body.keys() <= _FIELDS_WITHOUT_OPTIONS else _read_options(request, body)
+    parameters = NO_PARAMETERS if body.keys() <= _FIELDS_WITHOUT_PARAMETERS else _read_parameters(request, body)
     include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
-    return ChatRequest.of(request, Query.from_messages(turns, options), include_usage=include_usage)
+    return ChatRequest.of(request, Query.from_messages(turns, parameters), include_usage=include_usage)
 
 
 class DecisionBody(ChatBody, kw_only=True):
@@ -102,12 +102,12 @@ def read_decision(body: Any) -> ChatRequest:
     return dataclasses.replace(request, body_fields={"answers": answers})
 
 
-def _read_options(request: ChatBody, body: Mapping[str, Any]) -> Options:
+def _read_parameters(request: ChatBody, body: Mapping[str, Any]) -> ChatParameters:
     if request.top_logprobs is not None and not request.logprobs:
         raise bad_field("top_logprobs", "needs logprobs to be true")
     field = "max_tokens" if request.max_completion_tokens is None else "max_completion_tokens"
     max_tokens = getattr(request, field)
-    return Options(
+    return ChatParameters(
         temperature=request.temperature,
         top_p=request.top_p,
         max_tokens=max_tokens,
@@ -164,14 +164,14 @@ DONE = b"data: [DONE]\n\n"
 
 
 def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    options = request.query.options
+    parameters = request.query.parameters
     return {
         "id": f"chatcmpl-{answer.trace.id}",
         "object": "chat.completion",
         "created": int(time.time()),
         "model": request.model,
         "choices": [
-            _choice(c, i, answer.trace.id, options) for i, c in enumerate(_choices(answer.trace, options.n))
+            _choice(c, i, answer.trace.id, parameters) for i, c in enumerate(_choices(answer.trace, parameters.n))
         ],
         "usage": usage_of(answer.trace.spend),
         "odar": odar_object(answer, request),
@@ -219,16 +219,18 @@ class ChatStream:
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have
         self._answered = self._answered or bool(piece.text or piece.calls)
-        return self._open(index) + self._chunk(delta, index, logprobs=_logprobs(raw, self._request.query.options))
+        return self._open(index) + self._chunk(
+            delta, index, logprobs=_logprobs(raw, self._request.query.parameters)
+        )
 
     def end(self, answer: Answer) -> bytes:
         out = b""
-        options = self._request.query.options
-        chosen = _choices(answer.trace, options.n)
+        parameters = self._request.query.parameters
+        chosen = _choices(answer.trace, parameters.n)
         for index, candidate in enumerate(() if self._answered else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
-            if (logprobs := _candidate_logprobs(candidate, options)) is not None:
+            if (logprobs := _candidate_logprobs(candidate, parameters)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs=logprobs)
         for index, candidate in enumerate(chosen):
             last = {} if index + 1 < len(chosen) else {"odar": odar_object(answer, self._request)}
@@ -259,7 +261,7 @@ def _choices(trace: Trace, n: int) -> list[Candidate]:
     return [trace.winner] if n == 1 else [trace.candidates[i] for i in rank(trace.candidates, trace.verdict)[:n]]
 
 
-def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -> dict[str, Any]:
+def _choice(candidate: Candidate, index: int, trace_id: str, parameters: ChatParameters) -> dict[str, Any]:
     """Return one choice, with all fields of the message that a provider of this protocol sent."""
     raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
     message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
@@ -273,17 +275,17 @@ def _choice(candidate: Candidate, index: int, trace_id: str, options: Options) -
     return {
         "index": index,
         "message": message,
-        "logprobs": _candidate_logprobs(candidate, options),
+        "logprobs": _candidate_logprobs(candidate, parameters),
         "finish_reason": candidate.finish,
     }
 
 
-def _candidate_logprobs(candidate: Candidate, options: Options) -> dict[str, Any] | None:
+def _candidate_logprobs(candidate: Candidate, parameters: ChatParameters) -> dict[str, Any] | None:
     """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
-    if options.top_logprobs is None:
+    if parameters.top_logprobs is None:
         return None
     if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
-        return _logprobs(raw, options)
+        return _logprobs(raw, parameters)
     entries = [
         {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": []}
         for token in candidate.tokens
@@ -292,9 +294,9 @@ def _candidate_logprobs(candidate: Candidate, options: Options) -> dict[str, Any
     return {"content": entries, "refusal": None} if entries else None
 
 
-def _logprobs(raw: Mapping[str, Any], options: Options) -> dict[str, Any] | None:
+def _logprobs(raw: Mapping[str, Any], parameters: ChatParameters) -> dict[str, Any] | None:
     entries: Sequence[Any] | None = (raw.get("logprobs") or {}).get("content")
-    limit = options.top_logprobs
+    limit = parameters.top_logprobs
     if limit is None or not entries:
         return None
     # Providers are asked for at least one alternative, because llama.cpp returns nothing without.

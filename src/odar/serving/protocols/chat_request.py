@@ -163,8 +163,8 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
             limits[LIMIT_HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
-            options = dataclasses.replace(request.query.options, betas=betas)
-            request = dataclasses.replace(request, query=dataclasses.replace(request.query, options=options))
+            parameters = dataclasses.replace(request.query.parameters, betas=betas)
+            request = dataclasses.replace(request, query=dataclasses.replace(request.query, parameters=parameters))
     if not limits:
         return request
     in_headers = msgspec.structs.asdict(convert(limits, Extras, "header x-odar", strict=False))

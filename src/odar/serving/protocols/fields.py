@@ -220,7 +220,7 @@ def count_tokens(query: Query) -> int:
     """
     turns = query.messages
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
-    for tool in query.options.tools:
+    for tool in query.parameters.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
     return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
 

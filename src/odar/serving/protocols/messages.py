@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from odar.agents.stream import PROGRESS
-from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import ChatParameters, Message, Tool, ToolCall, ToolChoice, Wire
 from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, anthropic_body
@@ -90,7 +90,7 @@ def read_messages(body: Any) -> ChatRequest:
         turns.append(Message("system", _system_text(request.system, "system"), wire=wire))
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
         turns += _read_turn(turn, raw, f"messages[{i}].content")
-    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_options(request, body)))
+    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_parameters(request, body)))
 
 
 def read_countable(body: Any) -> ChatRequest:
@@ -98,7 +98,7 @@ def read_countable(body: Any) -> ChatRequest:
     return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
 
-def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
+def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatParameters:
     config = request.output_config or OutputOptions()
     answer_format = None
     if config.format is not None:
@@ -107,7 +107,7 @@ def _read_options(request: MessagesBody, body: Mapping[str, Any]) -> Options:
     choice = request.tool_choice
     one_tool = None if choice is None else choice.disable_parallel_tool_use
     user = (request.metadata or {}).get("user_id")
-    return Options(
+    return ChatParameters(
         temperature=request.temperature,
         top_p=request.top_p,
         max_tokens=request.max_tokens,
@@ -317,7 +317,7 @@ def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -
 
 
 def _shows_thinking(request: ChatRequest) -> bool:
-    thinking = request.query.options.extra.get("thinking")
+    thinking = request.query.parameters.extra.get("thinking")
     return isinstance(thinking, dict) and thinking.get("type") != "disabled"
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from odar.conversation import Message, Options, Tool, ToolCall, ToolChoice, Wire
+from odar.conversation import ChatParameters, Message, Tool, ToolCall, ToolChoice, Wire
 from odar.formats import dump_json, load_json
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, bad_field, openai_body
@@ -120,15 +120,15 @@ def read_responses(body: Any) -> ChatRequest:
         "parallel_tool_calls": request.parallel_tool_calls is not False,
         "text": body.get("text") or {"format": {"type": "text"}},
     }
-    query = Query.from_messages(tuple(turns), _read_options(request, body))
+    query = Query.from_messages(tuple(turns), _read_parameters(request, body))
     return ChatRequest.of(request, query, body_fields=repeated)
 
 
-def _read_options(request: ResponsesBody, body: Mapping[str, Any]) -> Options:
+def _read_parameters(request: ResponsesBody, body: Mapping[str, Any]) -> ChatParameters:
     text = request.text or OutputOptions()
     verbosity = {"verbosity": text.verbosity} if text.verbosity else {}
     items = () if isinstance(request.input, str) else request.input
-    return Options(
+    return ChatParameters(
         temperature=request.temperature,
         top_p=request.top_p,
         max_tokens=request.max_output_tokens,
@@ -398,7 +398,7 @@ def _text_part(text: str) -> dict[str, Any]:
 def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, Any]:
     """Return a call in the form of the client's tool: function, function of a namespace, or custom tool."""
     head = {"call_id": call.id, "status": status, "name": call.name}
-    wires = (wire_value(tool.wire, PROTOCOL) for tool in request.query.options.tools if tool.name == call.name)
+    wires = (wire_value(tool.wire, PROTOCOL) for tool in request.query.parameters.tools if tool.name == call.name)
     tool = next(filter(None, wires), None)
     if tool is not None and tool["type"] == "custom":
         return {
