@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import operator
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from prometheus_client import generate_latest
@@ -106,7 +106,7 @@ class Metrics(Collector):
         self._rendering = asyncio.Lock()
         """Allows one scrape at a time, so that scrapes do not use all threads."""
         # Only the event loop increases them, so no locks are needed.
-        self._counts: defaultdict[str, Counter[tuple[str, ...]]] = defaultdict(Counter)
+        self._counts: defaultdict[str, Series] = defaultdict(lambda: defaultdict(float))
         for name in ("odar_cost_usd", "odar_unpriced_calls", "odar_degraded"):
             self._counts[name][()] = 0
         self._routed = RoutedTotals()
@@ -163,7 +163,7 @@ class Metrics(Collector):
         values = self._own_values()
         for others, _ in self._others():
             _add(values, others)
-        routed = {name: value for (name,), value in values[_ROUTED].items()}
+        routed: Any = {name: value for (name,), value in values[_ROUTED].items()}
         values |= _savings(RoutedTotals(**routed)) | _shared_values(self._service)
         for name, (family, text, labels) in _METRICS.items():
             metric = family(name, text, labels=labels)
@@ -225,7 +225,7 @@ class Metrics(Collector):
 def _add(values: Values, others: Values) -> None:
     """Add the values of another worker."""
     for name, series in others.items():
-        combine = _COMBINE.get(name, operator.add)
+        combine: Callable[[float, float], float] = _COMBINE.get(name, operator.add)
         known = values.setdefault(name, {})
         for labels, value in series.items():
             known[labels] = combine(known[labels], value) if labels in known else value
