@@ -29,9 +29,9 @@ from odar.options import AskOptions
 from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
-from odar.serving.protocols.chat import read_chat, usage_of, write_chat
+from odar.serving.protocols.chat import read_chat, write_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import deltas_of, odar_object
+from odar.serving.protocols.reply import deltas_of, odar_object, usage_of
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"

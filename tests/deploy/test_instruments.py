@@ -12,7 +12,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from odar.providers.breaker import Breaker
 from odar.served.alignment import AlignmentRow
-from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
 from odar.traces.writer import Health
@@ -31,7 +30,7 @@ def known() -> dict[str, set[str]]:
     row = AlignmentRow("m", "solve", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
     store = SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None))
     service = part_of_a_service(breakers={"p": Breaker()}, store=store, alignment_report=lambda: [row])
-    metrics = Metrics(ConcurrencyLimit(8), service=service)
+    metrics = Metrics(service)
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Record(Query("?"), trace, endpoint="chat.completions", model="odar"))
     found: dict[str, set[str]] = {}

@@ -12,7 +12,7 @@ from odar.inputs import MAX_BYTES
 from support.gateway import PNG, turn
 
 CHAT = "/v1/chat/completions"
-PATHS = (CHAT, "/v1/messages", "/v1/responses", "/v1/feedback", "/dashboard/api/ask")
+PATHS = (CHAT, "/v1/messages", "/v1/responses", "/v1/feedback")
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -84,7 +84,6 @@ BODIES = {
     "/v1/chat/completions": {"messages": turn()},
     "/v1/messages": {"messages": turn(), "max_tokens": 64},
     "/v1/responses": {"input": "What is 2 + 2?"},
-    "/dashboard/api/ask": {"question": "What is 2 + 2?"},
 }
 
 

@@ -119,7 +119,7 @@ def test_an_open_breaker_is_shown(tmp_path, monkeypatch):
     monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
     with board(tmp_path, provider=down) as running:
-        assert running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"}).status >= 500
+        assert running.ask("Hi", path="simple").status >= 500
         breaker = running.get("/models").json["breakers"]["p"]
         assert breaker["state"] == "open"
         assert (breaker["failures"] >= 1, 0 < breaker["retry_s"] <= 80) == (True, True)
@@ -128,38 +128,16 @@ def test_an_open_breaker_is_shown(tmp_path, monkeypatch):
 # ── the playground ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_playground_returns_the_whole_trace(tmp_path):
+def test_the_playground_gets_the_whole_trace(tmp_path):
     with board(tmp_path, store__content=False) as running:
-        said = running.post("/dashboard/api/ask", {"question": "What is two and two?", "path": "medium"}).json
-        document = said["document"]
+        said = running.ask("What is two and two?", path="medium", explain=True).json["odar"]
+        document = said["explanation"]
         assert (document["path"], document["query"]["text"]) == ("medium", "What is two and two?")
         assert document["candidates"][0]["tokens"] == ["It", " is", " four."]
-        stored = running.get(f"/traces/{said['id']}").json["document"]
-        assert "tokens" not in stored["candidates"][0]
-        assert stored["extra"]["endpoint"] == "playground"
-        assert b"two and two" not in running.get(f"/traces/{said['id']}").body
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({}, "question"),
-        ({"question": "  "}, "question"),
-        ({"question": 7}, "question"),
-        ({"question": "Hi", "path": "scenic"}, "odar.path"),
-        ({"question": "Hi", "max_cost_usd": -1}, "max_cost_usd"),
-        ({"question": "Hi", "colour": "red"}, "colour"),
-        ([], "body"),
-    ],
-)
-def test_an_invalid_question_names_its_field(busy, body, param):
-    reply = busy.post("/dashboard/api/ask", body)
-    assert (reply.status, reply.json["error"]["param"]) == (400, param)
-
-
-def test_the_playground_respects_its_cost_limit(busy):
-    reply = busy.post("/dashboard/api/ask", {"question": "Hi", "path": "hard", "max_cost_usd": 0.0})
-    assert (reply.status, reply.json["error"]["code"]) == (422, "budget_exceeded")
+        assert said["story"][0][0] == "start"
+        stored = running.get(f"/traces/{said['trace_id']}")
+        assert "tokens" not in stored.json["document"]["candidates"][0]
+        assert b"two and two" not in stored.body
 
 
 # ── to whom ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -171,7 +149,7 @@ def test_files_are_public_and_figures_are_not(guarded):
     for address in ADDRESSES:
         assert running.get(address).status == 401, address
         assert running.get(address, "odar_sk_wrong").json["error"]["code"] == "invalid_api_key"
-    assert running.post("/dashboard/api/ask", {"question": "Hi"}).status == 401
+    assert running.ask("Hi").status == 401
 
 
 def test_a_key_sees_its_own_traces_and_an_admin_all(guarded):
@@ -263,4 +241,4 @@ def test_without_a_store_the_dashboard_returns_an_error(tmp_path, monkeypatch):
         monkeypatch.setattr(running.service, "store", None)
         assert running.get("/traces").json["error"]["code"] == "no_store"
         assert running.get("/session").json["recording"] is False
-        assert running.post("/dashboard/api/ask", {"question": "2 + 2?", "path": "simple"}).status == 200
+        assert running.ask("2 + 2?", path="simple").status == 200

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import shutil
-import subprocess
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -57,26 +55,13 @@ class NearlyEmptyBudgets:
         (CHAT, {}, "model"),
         (CHAT, {"model": "odar"}, "messages"),
         (CHAT, {"model": "odar", "messages": [{"role": "king", "content": ""}]}, "messages[0].role"),
-        (CHAT, {"model": "odar", "messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
-        (CHAT, BODY | {"top_logprobs": 3}, "top_logprobs"),
-        (CHAT, BODY | {"stop": [1]}, "stop[0]"),
-        (CHAT, BODY | {"tool_choice": "maybe"}, "tool_choice"),
-        (CHAT, BODY | {"odar": {"path": "harder"}}, "odar.path"),
-        (CHAT, BODY | {"odar": {"max_csot": 1}}, "odar.max_csot"),
         (CHAT, BODY | {"odar": {"path": "hard"}}, "odar.path"),
         ("/v1/responses", {"model": "odar"}, "input"),
-        ("/v1/feedback", {"trace_id": "x"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": "yes"}, "correct"),
         ("/v1/feedback", {"trace_id": "x", "correct": True, "nte": "five"}, "nte"),
-        (CHAT, BODY | {"odar": {"deadline_s": 0}}, "odar.deadline_s"),
-        (CHAT, BODY | {"odar": {"max_cost_usd": "1"}}, "odar.max_cost_usd"),
-        (CHAT, BODY | {"odar": {"max_calls": 0}}, "odar.max_calls"),
-        (CHAT, BODY | {"odar": {"explain": "yes"}}, "odar.explain"),
-        (CHAT, BODY | {"odar": []}, "odar"),
         (CHAT, {"model": "odar", "messages": turn(), "odar": {"dial": "best"}}, "odar.dial"),
         (CHAT, {"model": "odar", "messages": turn(), "odar": {"dial": 0}}, "odar.dial"),
         (CHAT, {"model": "odar", "messages": turn(), "odar": {"dial": 5, "value_usd": 0.1}}, "odar.dial"),
-        (CHAT, {"model": "odar", "messages": turn(), "odar": {"target_calls": 0.5}}, "odar.target_calls"),
         (CHAT, {"model": "odar-quality", "messages": turn(), "odar": {"dial": "economy"}}, "odar.dial"),
     ],
 )
@@ -273,14 +258,6 @@ async def test_an_unexpected_error_discloses_nothing(live, monkeypatch, caplog):
     assert live.service.concurrency_limit.in_flight == 0
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-async def test_the_documented_curl_command_works(live):
-    command = ["curl", "-sS", "-i", live.url + CHAT, "-d", json.dumps(BODY)]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=10)
-    assert done.stdout.startswith("HTTP/1.1 200")
-    assert '"content":"Answer: 4"' in done.stdout
-
-
 async def test_no_task_is_left_after_requests(live, up):
     async def tasks() -> float:
         async with live.http.get(live.url + "/metrics") as response:
@@ -328,13 +305,6 @@ async def test_without_a_store_every_trace_is_404(start):
     _, headers, _ = await live.post(CHAT, BODY)
     mark = {"trace_id": headers["x-odar-trace"], "correct": True}
     assert (await live.post("/v1/feedback", mark))[0] == 404
-
-
-@pytest.mark.parametrize("code", [600, 999])
-async def test_a_status_that_http_does_not_know_becomes_502(live, up, code):
-    up.behave(faults.status(code))
-    status, _, reply = await live.post(CHAT, {"model": "quick", "messages": turn()})
-    assert (status, reply["error"]["type"]) == (502, "api_error")
 
 
 async def test_a_path_with_a_slash_at_its_end_is_not_redirected(live):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 
-import pytest
-
 from odar.serving.openapi import openapi_document
 from odar.types import Estimate
 from support.fault_server import answer
@@ -77,21 +75,6 @@ async def test_feedback_is_stored(live):
     assert (await live.post("/v1/feedback", mark))[0] == 200
     assert live.memory_store.marks == [(headers["x-odar-trace"], False, "it is five")]
     assert (await live.post("/v1/feedback", mark | {"trace_id": "nobody"}))[0] == 404
-
-
-@pytest.mark.parametrize(
-    ("body", "param"),
-    [
-        ({"correct": True}, "trace_id"),
-        ({"trace_id": 7, "correct": True}, "trace_id"),
-        ({"trace_id": "t", "correct": "yes"}, "correct"),
-        ({"trace_id": "t", "correct": True, "why": "x"}, "why"),
-    ],
-)
-async def test_invalid_feedback_is_rejected(live, body, param):
-    status, _, reply = await live.post("/v1/feedback", body)
-    assert (status, reply["error"]["param"]) == (400, param)
-    assert live.memory_store.marks == []
 
 
 async def test_long_feedback_is_rejected(live):

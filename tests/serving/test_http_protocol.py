@@ -42,29 +42,6 @@ class Wire:
         return 7
 
 
-async def test_writes_of_one_loop_iteration_are_sent_together():
-    wire = Wire()
-    transport = CoalescingTransport(wire)
-    transport.write(b"head")
-    transport.write(b"body")
-    assert wire.sent == []
-    await asyncio.sleep(0)
-    assert wire.sent == [b"headbody"]
-    transport.write(b"more")
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert wire.sent == [b"headbody", b"more"]
-
-
-async def test_closing_flushes_first():
-    wire = Wire()
-    transport = CoalescingTransport(wire)
-    transport.write(b"goodbye")
-    transport.close()
-    await asyncio.sleep(0)
-    assert (wire.sent, wire.closed) == ([b"goodbye"], True)
-
-
 async def test_nothing_is_sent_to_a_disconnected_client():
     wire = Wire()
     transport = CoalescingTransport(wire)
@@ -72,13 +49,6 @@ async def test_nothing_is_sent_to_a_disconnected_client():
     wire.closed = True
     await asyncio.sleep(0)
     assert wire.sent == []
-
-
-async def test_other_attributes_are_delegated_to_the_transport():
-    transport = CoalescingTransport(Wire())
-    assert transport.get_extra_info("peername") == "the peername"
-    assert transport.get_write_buffer_size() == 7
-    assert not transport.is_closing()
 
 
 @given(st.lists(st.lists(st.binary(max_size=5), max_size=4), max_size=5))

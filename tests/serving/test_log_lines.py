@@ -24,13 +24,6 @@ def failure(error: BaseException | None, message: str = "it failed") -> logging.
     return logging.LogRecord("odar.x", logging.ERROR, "x.py", 1, message, (), info)
 
 
-def raised(error: BaseException) -> BaseException:
-    try:
-        raise error
-    except BaseException as caught:
-        return caught
-
-
 @given(st.text(), st.text(), st.text())
 def test_a_log_record_is_always_one_line(message, name, model):
     line = {**HEAD, "message": message, "name": name, "model": model}
@@ -76,17 +69,6 @@ def test_a_line_has_kind_status_and_code_of_an_error_without_its_message(error, 
     asked = entry(http_status=502, error=str(error), error_summary=summary_of(error), query=Query(WORDS))
     assert request_line(asked)["error"] == said
     assert WORDS not in as_json(request_line(asked))
-
-
-def test_a_failure_has_its_type_location_and_cause():
-    error = RuntimeError(WORDS)
-    error.__cause__ = KeyError(WORDS)
-    line = log_record_line(failure(raised(error)))
-    assert line["exception"].startswith("RuntimeError at ")
-    assert "test_log_lines.py" in line["exception"]
-    assert line["exception"].endswith("; after KeyError at no frame")
-    assert (line["level"], line["logger"]) == ("error", "odar.x")
-    assert WORDS not in json.dumps(line)
 
 
 def test_only_the_first_line_of_a_message_is_logged():

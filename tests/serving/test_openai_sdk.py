@@ -341,14 +341,6 @@ class TestResponses:
         assert up.requests[0].json["response_format"]["type"] == "json_schema"
         assert up.requests[0].json["messages"][0]["content"][1]["image_url"]["url"] == "https://example.com/a.png"
 
-    async def test_unsupported_fields_are_named(self, live):
-        with pytest.raises(openai.BadRequestError) as caught:
-            await live.openai.responses.create(model="odar", input="Go on", previous_response_id="resp_1")
-        assert caught.value.param == "previous_response_id"
-        with pytest.raises(openai.BadRequestError) as caught:
-            await live.openai.responses.create(model="odar", input="Hi", background=True)
-        assert caught.value.param == "background"
-
 
 async def test_a_truncated_answer_has_finish_reason_length(live, up):
     payload = chat_payload("It is")

@@ -138,60 +138,6 @@ def test_assistant_text_thinking_and_calls_are_read():
     assert turn.untranslated == ("server_tool_use",)  # thoughts are nobody else's, and not missed
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"model": None}, "model"),
-        ({"max_tokens": None}, "max_tokens"),
-        ({"max_tokens": 0}, "max_tokens"),
-        ({"messages": None}, "messages"),
-        ({"messages": []}, "messages"),
-        ({"messages": ["x"]}, "messages[0]"),
-        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
-        ({"messages": [{"role": "system", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
-        ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
-        (said("x"), "messages[0].content[0]"),
-        (said({"text": "x"}), "messages[0].content[0].type"),
-        (said({"type": "text"}), "messages[0].content[0].text"),
-        (said({"type": "image"}), "messages[0].content[0].source"),
-        (said({"type": "image", "source": {"type": "ftp"}}), "messages[0].content[0].source.type"),
-        (said({"type": "image", "source": {"type": "url"}}), "messages[0].content[0].source.url"),
-        (said({"type": "image", "source": {"type": "url", "url": "x"}}), "messages[0].content[0].source.url"),
-        (said({"type": "image", "source": {"type": "base64"}}), "messages[0].content[0].source.media_type"),
-        (
-            said({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!"}}),
-            "messages[0].content[0].source.data",
-        ),
-        (said({"type": "tool_use", "name": "f"}), "messages[0].content[0].id"),
-        (said({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
-        (said({"type": "tool_result", "tool_use_id": "a", "content": 7}), "messages[0].content[0].content"),
-        (
-            said({"type": "tool_result", "tool_use_id": "a", "content": [{}]}),
-            "messages[0].content[0].content[0].type",
-        ),
-        ({"system": 7}, "system"),
-        ({"system": [{"type": "text"}]}, "system[0].text"),
-        ({"temperature": 1.5}, "temperature"),
-        ({"stop_sequences": [1]}, "stop_sequences[0]"),
-        ({"tools": [{"type": "custom"}]}, "tools[0].name"),
-        ({"tool_choice": {"type": "all"}}, "tool_choice.type"),
-        ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
-        ({"output_config": {"format": {"type": "xml"}}}, "output_config.format.type"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
-        (
-            {"output_config": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}},
-            "output_config.format.schema",
-        ),
-        ({"stream": "yes"}, "stream"),
-    ],
-)
-def test_messages_errors_name_the_field(fields, param):
-    with pytest.raises(ApiError) as refused:
-        messages(**fields)
-    assert (refused.value.status, refused.value.param) == (400, param)
-
-
 # ── OpenAI's responses ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -263,70 +209,7 @@ def test_responses_tool_choice_is_read(choice):
     assert found == (None if choice is None else ToolChoice(choice))
 
 
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"model": 7}, "model"),
-        ({"input": None}, "input"),
-        ({"input": []}, "input"),
-        ({"input": 7}, "input"),
-        ({"input": ["x"]}, "input[0]"),
-        ({"input": [{"role": "king", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "user"}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": 7}]}, "input[0].content"),
-        ({"input": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "input[0].content[0].type"),
-        ({"input": [{"role": "user", "content": [{"type": "input_text"}]}]}, "input[0].content[0].text"),
-        ({"input": [{"role": "user", "content": [{"type": "refusal"}]}]}, "input[0].content[0].refusal"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0].image_url"),
-        ({"input": [{"type": "novel_call"}]}, "input[0].type"),
-        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
-        ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "input[0].output"),
-        ({"input": [{"type": "function_call_output", "output": "1"}]}, "input[0].call_id"),
-        ({"previous_response_id": "r"}, "previous_response_id"),
-        ({"tools": [{"name": "f"}]}, "tools[0].type"),
-        ({"tool_choice": "some"}, "tool_choice"),
-        ({"tool_choice": {"type": "function"}}, "tool_choice"),
-        ({"top_logprobs": 21}, "top_logprobs"),
-        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
-        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
-    ],
-)
-def test_responses_errors_name_the_field(fields, param):
-    with pytest.raises(ApiError) as refused:
-        responses(**fields)
-    assert (refused.value.status, refused.value.param) == (400, param)
-
-
 # ── chat completions ────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize(
-    ("fields", "param"),
-    [
-        ({"messages": []}, "messages"),
-        ({"messages": [{"role": "user"}]}, "messages[0].content"),
-        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
-        (said({"text": "x"}), "messages[0].content[0].type"),
-        (said({"type": "text"}), "messages[0].content[0].text"),
-        (said({"type": "image_url"}), "messages[0].content[0].image_url"),
-        (said({"type": "image_url", "image_url": {"url": 7}}), "messages[0].content[0].image_url.url"),
-        (said({"type": "image_url", "image_url": {"url": "data:text/html;base64,AA=="}}), "messages[0].content[0].image_url.url"),
-        (said({"type": "image_url", "image_url": "data:image/png;base64,?"}), "messages[0].content[0].image_url.url"),
-        ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
-        ({"tools": [{"type": "function"}]}, "tools[0].function"),
-        ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice"),
-        ({"response_format": {"type": "yaml"}}, "response_format.type"),
-        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
-        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
-        ({"n": 0}, "n"),
-        ({"n": 1.5}, "n"),
-        ({"n": True}, "n"),
-    ],
-)  # fmt: skip
-def test_chat_errors_name_the_field(fields, param):
-    with pytest.raises(ApiError) as refused:
-        chat(**fields)
-    assert (refused.value.status, refused.value.param) == (400, param)
 
 
 @pytest.mark.parametrize(
@@ -344,6 +227,85 @@ def test_the_developer_role_is_read_as_system():
     ask = chat(messages=[{"role": "developer", "content": "Be brief."}, TURN])
     assert [turn.role for turn in ask.query.messages] == ["system", "user"]
     assert ask.query.messages[0].wire.value["role"] == "developer"
+
+
+# ── the field that is at fault ──────────────────────────────────────────────────────────────────────────────
+
+IMAGE = "messages[0].content[0].source"
+RESULT = {"type": "tool_result", "tool_use_id": "a"}
+
+
+def item(content) -> dict:
+    return {"input": [{"role": "user", "content": content}]}
+
+
+FAULTS = {
+    messages: [
+        ({"model": None}, "model"),
+        ({"max_tokens": None}, "max_tokens"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "system", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages[0].content"),
+        (said({"text": "x"}), "messages[0].content[0].type"),
+        (said({"type": "text"}), "messages[0].content[0].text"),
+        (said({"type": "image"}), IMAGE),
+        (said({"type": "image", "source": {"type": "ftp"}}), f"{IMAGE}.type"),
+        (said({"type": "image", "source": {"type": "url", "url": "x"}}), f"{IMAGE}.url"),
+        (said({"type": "image", "source": {"type": "base64"}}), f"{IMAGE}.media_type"),
+        (said({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "!"}}), f"{IMAGE}.data"),
+        (said({"type": "tool_use", "name": "f"}), "messages[0].content[0].id"),
+        (said({"type": "tool_result"}), "messages[0].content[0].tool_use_id"),
+        (said(RESULT | {"content": 7}), "messages[0].content[0].content"),
+        (said(RESULT | {"content": [{}]}), "messages[0].content[0].content[0].type"),
+        ({"system": [{"type": "text"}]}, "system[0].text"),
+        ({"temperature": 1.5}, "temperature"),
+        ({"tools": [{"type": "custom"}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice.name"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+        ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "thing"}}}}, "output_config.format.schema"),
+    ],
+    responses: [
+        ({"input": []}, "input"),
+        (item(None), "input[0].content"),
+        (item(7), "input[0].content"),
+        (item([{"type": "input_audio"}]), "input[0].content[0].type"),
+        (item([{"type": "refusal"}]), "input[0].content[0].refusal"),
+        (item([{"type": "input_image"}]), "input[0].content[0].image_url"),
+        ({"input": [{"type": "novel_call"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call_output", "call_id": "a"}]}, "input[0].output"),
+        ({"previous_response_id": "r"}, "previous_response_id"),
+        ({"tool_choice": {"type": "function"}}, "tool_choice"),
+        ({"top_logprobs": 21}, "top_logprobs"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+    ],
+    chat: [
+        ({"messages": [{"role": "user"}]}, "messages[0].content"),
+        ({"messages": [{"role": "tool", "content": ""}]}, "messages[0].tool_call_id"),
+        (said({"type": "image_url"}), "messages[0].content[0].image_url"),
+        (said({"type": "image_url", "image_url": {"url": 7}}), "messages[0].content[0].image_url.url"),
+        (said({"type": "image_url", "image_url": {"url": "data:text/html;base64,AA=="}}), "messages[0].content[0].image_url.url"),
+        ({"tools": [{"type": "function"}]}, "tools[0].function"),
+        ({"tool_choice": {"type": "function", "function": {}}}, "tool_choice"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"response_format": {"type": "json_schema", "json_schema": {}}}, "response_format.json_schema.name"),
+        ({"n": True}, "n"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"odar": {"path": "harder"}}, "odar.path"),
+        ({"odar": {"deadline_s": 0}}, "odar.deadline_s"),
+        ({"odar": {"max_cost_usd": "1"}}, "odar.max_cost_usd"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("read", "fields", "param"), [(read, *each) for read in FAULTS for each in FAULTS[read]])
+def test_errors_name_the_field(read, fields, param):
+    with pytest.raises(ApiError) as refused:
+        read(**fields)
+    assert (refused.value.status, refused.value.param) == (400, param)
 
 
 # ── what a refusal says ─────────────────────────────────────────────────────────────────────────────────────

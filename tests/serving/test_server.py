@@ -13,10 +13,10 @@ import pytest
 import uvicorn
 
 from odar.serving import server
-from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.server import DrainingServer, _on_loop_error
 from support.constants import odar_code
+from support.entries import part_of_a_service
 from support.fault_server import FaultServer, hang, ok
 from support.gateway import turn
 from support.gateway_process import Process
@@ -116,19 +116,19 @@ async def test_a_port_in_use_is_named(tmp_path):
 
 def test_a_signal_during_startup_exits_at_once():
     """No client is connected yet, so nothing has to be drained."""
-    concurrency_limit = ConcurrencyLimit(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit)
+    service = part_of_a_service()
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), service)
     server.handle_exit(signal.SIGTERM, None)
-    assert (server.should_exit, concurrency_limit.draining) == (True, False)
+    assert (server.should_exit, service.concurrency_limit.draining) == (True, False)
 
 
 async def test_the_first_signal_is_graceful_and_the_second_immediate():
-    concurrency_limit = ConcurrencyLimit(1)
-    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), concurrency_limit)
+    service = part_of_a_service()
+    server = DrainingServer(uvicorn.Config(lambda: None, log_config=None), service)
     server._loop = asyncio.get_running_loop()
     server.handle_exit(signal.SIGTERM, None)
     await asyncio.sleep(0)
-    assert (server.should_exit, concurrency_limit.draining) == (False, True)
+    assert (server.should_exit, service.concurrency_limit.draining) == (False, True)
     server.handle_exit(signal.SIGTERM, None)
     assert server.should_exit
 
@@ -149,7 +149,7 @@ async def test_full_tables_of_files_are_logged(caplog):
 async def test_freed_memory_is_returned_once_it_has_grown(monkeypatch):
     trimmed = []
     monkeypatch.setattr(server, "trim_memory", lambda: trimmed.append(True))
-    draining = DrainingServer(uvicorn.Config(None), ConcurrencyLimit(1))
+    draining = DrainingServer(uvicorn.Config(None), part_of_a_service())
     draining._trim_above = 100
     for size, counter in ((90, 0), (101, 1), (101, 50)):
         monkeypatch.setattr(server, "resident_bytes", lambda size=size: size)

@@ -13,8 +13,7 @@ from sqlalchemy import select
 
 from odar.conversation import ChatParameters, Message, ToolCall
 from odar.providers.base import Completion, Request
-from odar.serving.sessions import SessionTable
-from odar.serving.stored_sessions import StoredSessions
+from odar.serving.sessions import SessionTable, StoredSessions
 from odar.settings import StoreSettings
 from odar.traces.database import Database, sessions
 from odar.types import Query, SessionUse, Token, Usage

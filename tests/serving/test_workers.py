@@ -29,7 +29,7 @@ from odar.serving.metrics import Metrics
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
 from odar.traces.database import Database
-from support.entries import entry
+from support.entries import entry, part_of_a_service
 from support.fault_server import FaultServer, ok
 from support.gateway import turn
 from support.gateway_process import Process
@@ -112,19 +112,19 @@ def values(metrics: Metrics) -> dict[str, str]:
 
 def test_metrics_are_those_of_all_workers_and_survive_a_replacement():
     workers = pair()
-    limits = [ConcurrencyLimit(8, workers=each) for each in workers]
-    metrics = [Metrics(limit, each) for limit, each in zip(limits, workers, strict=True)]
-    alone = Metrics(ConcurrencyLimit(8))
+    services = [part_of_a_service(workers=each) for each in workers]
+    metrics = [Metrics(service) for service in services]
+    alone = Metrics(part_of_a_service())
     for each in (*metrics, alone, alone):
         each.count(entry())
-    limits[1].acquire()
+    services[1].concurrency_limit.acquire()
     workers[1].publish(metrics[1].snapshot({}))
     total, expected = values(metrics[0]), values(alone)
     assert total["odar_in_flight"] == "1.0"
     for name in set(expected) - {"odar_in_flight"}:
         if "_created" not in name and "_sum" not in name:
             assert total[name] == expected[name], name
-    replacement = Metrics(ConcurrencyLimit(8), workers[1])
+    replacement = Metrics(part_of_a_service(workers=workers[1]))
     assert values(replacement)["odar_in_flight"] == "0.0", "gauges are not inherited"
     replacement.count(entry())
     workers[1].publish(replacement.snapshot({}))

@@ -67,6 +67,11 @@ class Board:
         """POST JSON to any address."""
         return self._send(path, json.dumps(body).encode(), key, {"content-type": "application/json"})
 
+    def ask(self, question: str, key: str | None = None, **extras: Any) -> Reply:
+        """Ask as the playground does."""
+        turn = {"role": "user", "content": question}
+        return self.post("/v1/chat/completions", {"model": "odar", "messages": [turn], "odar": extras}, key)
+
     def file(self, path: str, **headers: str) -> Reply:
         """GET any address; header names are written with underscores."""
         return self._send(path, None, None, {name.replace("_", "-"): value for name, value in headers.items()})

@@ -5,6 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.connections import ConnectionLimits
+from odar.serving.workers import Workers
 from odar.traces.record import Record, Unanswered
 from odar.types import Query
 
@@ -19,7 +22,9 @@ def entry(**fields: Any) -> Record:
 def part_of_a_service(**parts: Any) -> Any:
     """Return the parts of a service that metrics are read from; those not given report nothing."""
     known = {
-        "connection_limits": SimpleNamespace(open=0, refused={}),
+        "workers": (workers := parts.get("workers") or Workers()),
+        "concurrency_limit": ConcurrencyLimit(8, workers=workers),
+        "connection_limits": ConnectionLimits(),
         "breakers": {},
         "store": None,
         "traffic_observer": None,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -115,14 +115,14 @@ async def test_a_retention_beyond_the_first_date_keeps_all_traces(opened, sqlite
     assert len(store.archive.page()["traces"]) == 1
 
 
-@pytest.mark.parametrize(
-    ("days", "first"),
-    [(1, "2026-11-15"), (30, "2026-10-17"), (365, "2025-11-16"), (10**6, ""), (10**10, "")],
-)
-def test_the_first_day_kept(days, first):
-    now = datetime(2026, 11, 16, 23, 59, tzinfo=UTC)
-    assert retention.first_day_kept(days, now) == first
-    assert retention.first_day_kept(days, now - timedelta(hours=23)) == first  # whole days, by UTC
+@pytest.mark.parametrize("hour", [0, 23])
+async def test_whole_days_by_utc_are_kept(opened, sqlite_url, hour):
+    store = opened(sqlite_url, retention_days=0)
+    for started_at in ("2026-10-16T23:59:59Z", "2026-10-17T00:00:00Z"):
+        store.put(make_record(started_at=started_at))
+    await store.flush()
+    retention.delete_old_traces(store._database, 30, datetime(2026, 11, 16, hour, 59, tzinfo=UTC))
+    assert [trace["day"] for trace in store.archive.page()["traces"]] == ["2026-10-17"]
 
 
 def test_the_newest_trace_is_found_by_its_time(database):

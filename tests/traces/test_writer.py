@@ -197,10 +197,11 @@ async def test_a_batch_retried_after_its_commit_is_counted_once(opened, sqlite_u
     insert, tries = store._writer._write_rows, []
 
     def lost(rows):
-        insert(rows)
+        stored = insert(rows)
         tries.append(len(rows))
         if len(tries) == 1:
             raise StoreError("the connection broke off")
+        return stored
 
     store._writer._write_rows = lost
     store.put(make_record(id="ab", key_id="key_1", cost=1.0))
@@ -228,7 +229,7 @@ async def test_a_bad_record_does_not_block_the_others(opened, url, bad):
     assert await store.flush()
     assert ids_in(store) == {"one", "two"}
     health = store.health()
-    assert (health.rejected, health.ok, bool(health.rejection)) == (1, True, True)
+    assert (health.rejected, health.ok) == (1, True)
 
 
 async def test_invalid_characters_and_numbers_can_be_stored(opened, url):

@@ -69,7 +69,7 @@ def command(settings: Settings) -> None:
     from odar.serving.logs import Logs, as_json, as_text, descriptor_writer
     from odar.serving.server import make_server
     from odar.serving.store import Store
-    from odar.serving.workers import Workers, worker_count
+    from odar.serving.workers import STARTED, Workers, worker_count
 
     gateway = settings.gateway
     workers = Workers(worker_count(settings), gateway.sessions)
@@ -103,7 +103,7 @@ def command(settings: Settings) -> None:
     speaks = announce if workers.is_first else None
     app = create_app(settings, store=store, logs=logs, served=served, announce=speaks, workers=workers)
     server = make_server(app, gateway)
-    workers.mark_started()
+    workers.mark(STARTED)
     if workers.is_first:
         for line in _startup_messages(bound, app.state.service.access, workers.count):
             announce(line)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 from rich.console import Console
@@ -24,7 +24,7 @@ from odar.traces.archive import Archive
 from odar.traces.database import Database
 from odar.traces.observations import agreement_lines, interval_text
 from odar.traces.overview import warnings_of
-from odar.traces.record import MARKS, PATHS, STATUSES, UNMARKED, Filter
+from odar.traces.record import Filter, Mark, PathName, Status
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -38,14 +38,14 @@ def filter_options(command: F) -> F:
 
     @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
-    @click.option("--path", type=click.Choice(PATHS), help="With this path.")
-    @click.option("--status", type=click.Choice(STATUSES), help="With this status.")
+    @click.option("--path", type=click.Choice(get_args(PathName)), help="With this path.")
+    @click.option("--status", type=click.Choice(get_args(Status)), help="With this status.")
     @click.option("--degraded/--whole", default=None, help="With or without degradations.")
     @click.option("--model", metavar="NAME", help="With a call to this model.")
     @click.option("--key", metavar="ID", help="Of this API key.")
     @click.option("--min-cost", type=USD, metavar="USD", help="Cost at least this much.")
     @click.option("--max-cost", type=USD, metavar="USD", help="Cost at most this much.")
-    @click.option("--feedback", type=click.Choice([*MARKS, UNMARKED]), help="With this feedback.")
+    @click.option("--feedback", type=click.Choice(get_args(Mark)), help="With this feedback.")
     @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
     def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
@@ -261,7 +261,7 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
 
 @click.command("feedback")
 @click.argument("trace")
-@click.argument("verdict", type=click.Choice(MARKS))
+@click.argument("verdict", type=click.Choice(["right", "wrong"]))
 @click.option("--note", metavar="TEXT", help="A note, stored unchanged.")
 @settings_options
 def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> None:

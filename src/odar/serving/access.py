@@ -30,10 +30,7 @@ _PROXY_HEADERS = frozenset(
 class AccessPolicy:
     """Identifies the sender of a request and decides whether it is answered.
 
-    Args:
-        keys: the API keys.
-        settings: `host`, `require_keys` and `metrics_allow`.
-        workers: remember that a key is required, also for a worker that starts later.
+    `workers` remember that a key is required, also for a worker that starts later.
     """
 
     def __init__(self, keys: KeyCache, settings: GatewaySettings, workers: Workers | None = None) -> None:
@@ -72,7 +69,11 @@ class AccessPolicy:
         Without keys, this machine may read them too. With keys it is not enough: a proxy on this machine that adds
         no header looks the same.
         """
-        if self._is_scraper(scope) or (not self.keys_required and remote_reason(scope) is None):
+        address = _parse_address(_peer(scope))
+        proxied = any(_is_proxy_header(name) for name, _ in scope["headers"])
+        if address is not None and not proxied and any(address in network for network in self._scraper_networks):
+            return
+        if not self.keys_required and remote_reason(scope) is None:
             return
         try:
             self._verify_key(scope["headers"])
@@ -99,13 +100,6 @@ class AccessPolicy:
         if key is None:
             raise ApiError(401, "unknown API key; make one with `odar keys`", "invalid_api_key")
         return key
-
-    def _is_scraper(self, scope: Scope) -> bool:
-        """Return whether the peer itself, not a client behind a proxy, is in an allowed network."""
-        address = _parse_address(_peer(scope))
-        if address is None or any(_is_proxy_header(name) for name, _ in scope["headers"]):
-            return False
-        return any(address in network for network in self._scraper_networks)
 
 
 def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from odar.errors import KeyRefused
+from odar.errors import KeyRefused, UnknownName
 from odar.serving.dashboard_api import dashboard_routes
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
@@ -31,7 +31,7 @@ from odar.serving.protocols.messages import MessageStream, read_countable, read_
 from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
 from odar.serving.service import Service
 from odar.serving.store import Store
-from odar.serving.workers import Workers
+from odar.serving.workers import READY, Workers
 from odar.settings import Settings
 from odar.types import Query
 
@@ -62,18 +62,10 @@ def create_app(
     workers: Workers | None = None,
     **engine_options: Any,
 ) -> Starlette:
-    """Return the gateway as an ASGI application.
+    """Return the gateway as an ASGI application; `app.state.service` is the `Service` made of these arguments.
 
-    Args:
-        settings: from `load_settings`.
-        store: keys and traces; without one, only this machine has access and no trace is kept.
-        logs: receives a line for each request.
-        announce: receives lines during start-up: which models answer, and when the gateway is ready; without it,
-            no server is contacted before the first question.
-        workers: shared with the other workers of the gateway.
-        engine_options: for `Odar`, such as ready-made providers.
-
-    `app.state.service` is the `Service` with the engine, the limits and the metrics.
+    `announce` receives lines during start-up: which models answer, and when the gateway is ready. Without it, no
+    server is contacted before the first question.
     """
     service = Service(settings, store, logs, workers, **engine_options)
 
@@ -143,12 +135,11 @@ class _UtilityRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._started = int(time.time())
 
     async def models(self, request: Request) -> Response:
         """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
         key = self._service.access.identify(request.scope)
-        listed = [self._model_entry(name) for name in await self._service.models.listed(key)]
+        listed = [self._service.models.entry(name) for name in await self._service.models.listed(key)]
         ids = [entry["id"] for entry in listed] or [None]
         ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return json_response({"object": "list", "data": listed, **ends})
@@ -158,7 +149,7 @@ class _UtilityRoutes:
         key = self._service.access.identify(request.scope)
         name = request.path_params["name"]
         self._service.route(ChatRequest(name, Query("")), key)
-        return json_response(self._model_entry(name))
+        return json_response(self._service.models.entry(name))
 
     async def feedback(self, request: Request) -> Response:
         """Mark an answer right or wrong; only with the key that asked, or an admin's."""
@@ -167,10 +158,16 @@ class _UtilityRoutes:
             self._service.concurrency_limit.count_request(key)
         body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
         feedback = convert(read_json(body), Feedback)
-        async with self._service.read_threads.turn_of(key):
-            found = await self._service.mark(feedback.trace_id, feedback.correct, feedback.note or None, key)
-        if not found:
-            raise ApiError(404, f"there is no trace {feedback.trace_id!r}", "trace_not_found", "trace_id")
+        store = self._service.store
+        by = None if key is None or key.admin else key.id
+        try:
+            async with self._service.read_threads.turn_of(key):
+                if store is None:
+                    raise UnknownName("trace", feedback.trace_id, [])
+                await store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
+        except UnknownName:
+            message = f"there is no trace {feedback.trace_id!r}"
+            raise ApiError(404, message, "trace_not_found", "trace_id") from None
         return json_response({"trace_id": feedback.trace_id, "recorded": True})
 
     async def batches(self, request: Request) -> Response:
@@ -203,11 +200,6 @@ class _UtilityRoutes:
     async def openapi(self, request: Request) -> Response:
         return json_response(openapi_document())
 
-    def _model_entry(self, name: str) -> dict[str, Any]:
-        """Return what OpenAI's and Anthropic's SDKs read, and what a client may choose a model by (SPEC 11.3)."""
-        shared = {"id": name, "object": "model", "type": "model", "display_name": name, "created": self._started}
-        return shared | self._service.models.facts(name)
-
 
 async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:
     """Load what the first question needs, and announce which models answer."""
@@ -220,9 +212,9 @@ async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> 
         await loading
     finally:
         loading.cancel()
-    service.workers.mark_ready()
+    service.workers.mark(READY)
     if announce is not None:
-        while not service.workers.all_ready:  # noqa: ASYNC110 - they are other processes
+        while any(state != READY for state in service.workers.states):  # noqa: ASYNC110 - they are other processes
             await asyncio.sleep(0.05)
         announce(f"ready after {time.monotonic() - started:.1f} s")
 

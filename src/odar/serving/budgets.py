@@ -17,7 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -88,20 +88,14 @@ class Reservation:
     """The key's limits per minute, with this request counted."""
 
 
-class _Reserve(NamedTuple):
+class _Task(NamedTuple):
+    """A change of an account, made in the next transaction."""
+
     key_id: str
-    id: str
-    needs: Sequence[Need]
-    lease_s: float
-    granted: Future[Reservation]
-    owner: str
-
-
-class _Settle(NamedTuple):
-    reservation: Reservation
-    usd: float | None
-    tokens: int | None
-    done: Future[None]
+    change: Callable[[_Account, Connection, float], Any]
+    done: Future[Any]
+    settles: bool
+    """Settlements come before reservations, and are repeated if the transaction fails."""
 
 
 class Budgets:
@@ -128,7 +122,7 @@ class Budgets:
         self._observe_usd_day = observe_usd_day
         self._clock = clock
         self._lock = threading.Lock()
-        self._queue: list[_Reserve | _Settle] = []
+        self._queue: list[_Task] = []
         self._pool = ThreadPoolExecutor(1, "odar-budgets")
         self._pause = 0.0
 
@@ -137,18 +131,26 @@ class Budgets:
 
         The future raises KeyRefused if none fits, StoreError if the database does not answer.
         """
-        granted: Future[Reservation] = Future()
-        self._put(_Reserve(key_id, request_id, needs, lease_s, granted, self._owner))
-        return granted
+
+        def change(account: _Account, connection: Connection, now: float) -> Reservation:
+            choice = account.choose(key_id, needs, now)
+            expires_at = now + lease_s + LEASE_GRACE_S
+            granted = Reservation(request_id, key_id, account.day, needs[choice], choice, expires_at)
+            account.add(connection, granted, self._owner)
+            return replace(granted, rates=account.rates())
+
+        return self._put(_Task(key_id, change, Future(), settles=False))
 
     def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> Future[None]:
         """Replace a reservation by the actual cost; the future is done when it is in the database.
 
         Unknown tokens count as reserved.
         """
-        done: Future[None] = Future()
-        self._put(_Settle(reservation, usd, tokens, done))
-        return done
+
+        def change(account: _Account, connection: Connection, now: float) -> None:
+            account.settle(connection, reservation, usd, tokens, now)
+
+        return self._put(_Task(reservation.key_id, change, Future(), settles=True))
 
     def close(self, timeout_s: float) -> bool:
         """Process the queue, within the timeout; return whether it is empty."""
@@ -158,67 +160,58 @@ class Budgets:
         self._pool.shutdown(wait=False, cancel_futures=True)
         return not self._queue
 
-    def _put(self, *items: _Reserve | _Settle) -> None:
+    def _put(self, task: _Task) -> Future[Any]:
         with self._lock:
-            self._queue += items
+            self._queue.append(task)
         try:
             self._pool.submit(self._process_queue)
         except RuntimeError:
-            for item in items:
-                if isinstance(item, _Reserve):
-                    item.granted.set_exception(StoreError("the store is closed"))
+            if not task.settles:
+                task.done.set_exception(StoreError("the store is closed"))
+        return task.done
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
     def _process_queue(self) -> None:
         """Process the whole queue in one transaction; settlements are repeated if it fails."""
         with self._lock:
-            items = list(self._queue)
-        if not items:
+            tasks = sorted(self._queue, key=lambda task: not task.settles)
+        if not tasks:
             return
-        requests = [item for item in items if isinstance(item, _Reserve)]
-        settlements = [item for item in items if isinstance(item, _Settle)]
+        kept: list[_Task] = []
         try:
             with self._database.write() as connection:
-                outcomes = self._apply(connection, requests, settlements)
-            settled = settlements
-            settlements = []
+                outcomes = self._apply(connection, tasks)
             self._pause = 0.0
         except Exception as error:  # nothing is granted that is not in the database
             failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
-            outcomes = [failure] * len(requests)
-            settled = []
+            outcomes = [failure] * len(tasks)
+            kept = [task for task in tasks if task.settles]
             self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
         with self._lock:
-            self._queue[: len(items)] = settlements
-        for settlement in settled:
-            with contextlib.suppress(InvalidStateError):  # nobody waits any longer
-                settlement.done.set_result(None)
-        for request, outcome in zip(requests, outcomes, strict=True):
-            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile: its lease ends
-                if isinstance(outcome, Reservation):
-                    request.granted.set_result(outcome)
+            self._queue[: len(tasks)] = kept
+        for task, outcome in list(zip(tasks, outcomes, strict=True))[len(kept) :]:
+            with contextlib.suppress(InvalidStateError):  # nobody waits any longer; a lease ends by itself
+                if isinstance(outcome, Exception):
+                    task.done.set_exception(outcome)
                 else:
-                    request.granted.set_exception(outcome)
-        if settlements:
+                    task.done.set_result(outcome)
+        if kept:
             time.sleep(self._pause)
-            self._put()
+            with contextlib.suppress(RuntimeError):  # the store is closed
+                self._pool.submit(self._process_queue)
 
-    def _apply(
-        self, connection: Connection, requests: Sequence[_Reserve], settlements: Sequence[_Settle]
-    ) -> list[Reservation | Exception]:
+    def _apply(self, connection: Connection, tasks: Sequence[_Task]) -> list[Any]:
+        """Return the result of each task, or why it is refused."""
         now = self._now(connection)
-        ids = {_account_of(each.key_id) for each in requests}
-        ids |= {_account_of(each.reservation.key_id) for each in settlements}
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
-        accounts = {key_id: _load(connection, key_id, now, self._observe_usd_day) for key_id in sorted(ids)}
-        for settlement in settlements:
-            accounts[_account_of(settlement.reservation.key_id)].settle(connection, settlement, now)
-        outcomes: list[Reservation | Exception] = []
-        for request in requests:
-            account = accounts[_account_of(request.key_id)]
+        ids = sorted({_account_of(task.key_id) for task in tasks})
+        accounts = {key_id: _load(connection, key_id, now, self._observe_usd_day) for key_id in ids}
+        outcomes: list[Any] = []
+        for task in tasks:
+            account = accounts[_account_of(task.key_id)]
             try:
-                outcomes.append(account.reserve(connection, request, now))
+                outcomes.append(task.change(account, connection, now))
             except KeyRefused as refused:
                 refused.rates = account.rates()
                 outcomes.append(refused)
@@ -256,7 +249,8 @@ class _Account:
     parts: defaultdict[str, float] | None = None
     """Dollars spent and reserved this day for each key, if keys share the budget."""
 
-    def reserve(self, connection: Connection, request: _Reserve, now: float) -> Reservation:
+    def choose(self, key_id: str, needs: Sequence[Need], now: float) -> int:
+        """Return the index of the first need that fits; raise KeyRefused if none does."""
         limits = self.limits
         if self.revoked:
             raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
@@ -269,28 +263,24 @@ class _Account:
             rate = plural(limits.rate_per_min, "request")
             raise KeyRefused(f"key {self.name!r} may make {rate} a minute", "rate", wait)
         refusals: list[tuple[Need, KeyRefused]] = []
-        for choice, need in enumerate(request.needs):
-            refusal = self._refusal(need, now) or self._refusal_of_part(request.key_id, need, now)
+        for choice, need in enumerate(needs):
+            refusal = self._refusal(need, now) or self._refusal_of_part(key_id, need, now)
             if refusal is None:
-                return self._grant(connection, request, choice, now)
+                return choice
             refusals.append((need, refusal))
         _, cheapest = min(refusals, key=lambda pair: (pair[0].usd, pair[0].tokens))
         raise cheapest
 
-    def _grant(self, connection: Connection, request: _Reserve, choice: int, now: float) -> Reservation:
-        need = request.needs[choice]
-        expires_at = now + request.lease_s + LEASE_GRACE_S
-        row = {"id": request.id, "key_id": request.key_id, "day": self.day, "expires_at": expires_at}
-        connection.execute(
-            insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=request.owner)
-        )
+    def add(self, connection: Connection, granted: Reservation, owner: str) -> None:
+        need = granted.need
+        row = {"id": granted.id, "key_id": granted.key_id, "day": granted.day, "expires_at": granted.expires_at}
+        connection.execute(insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=owner))
         self.running += 1
         self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
         if self.parts is not None:
-            self.parts[request.key_id] += need.usd
+            self.parts[granted.key_id] += need.usd
         self.requests -= 1
         self.tokens -= need.tokens
-        return Reservation(request.id, request.key_id, self.day, need, choice, expires_at, self.rates())
 
     def rates(self) -> tuple[RateLimit, ...]:
         limits = (
@@ -299,22 +289,25 @@ class _Account:
         )
         return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
-    def settle(self, connection: Connection, settlement: _Settle, now: float) -> None:
-        reservation = settlement.reservation
-        usd = settlement.usd or 0.0
+    def settle(
+        self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float
+    ) -> None:
+        need = reservation.need
         deleted = connection.execute(delete(reservations).where(reservations.c.id == reservation.id)).rowcount
         if not deleted and now < reservation.expires_at + _KEEP_S:
             return  # already settled by a transaction whose commit was not confirmed
         alive = now < reservation.expires_at
+        spent_usd = usd or 0.0
+        freed_usd = need.usd if alive else 0.0
         self.running -= alive
         for period in _periods(reservation.day, self.day):
-            self.reserved[period] -= reservation.need.usd if alive else 0.0
-            self.spent[period] += usd
+            self.reserved[period] -= freed_usd
+            self.spent[period] += spent_usd
         if self.parts is not None and reservation.day == self.day:
-            self.parts[reservation.key_id] += usd - (reservation.need.usd if alive else 0.0)
-        if settlement.tokens is not None:  # what a server reports beyond the most that is possible does not count
-            self.tokens += max(0, reservation.need.tokens - settlement.tokens)
-        add_spending(connection, reservation.key_id, reservation.day, 1, usd, int(settlement.usd is None))
+            self.parts[reservation.key_id] += spent_usd - freed_usd
+        if tokens is not None:  # what a server reports beyond the most that is possible does not count
+            self.tokens += max(0, need.tokens - tokens)
+        add_spending(connection, reservation.key_id, reservation.day, 1, spent_usd, int(usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
         if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
@@ -388,7 +381,8 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     reserved_rows = select(r.key_id, r.day, r.usd).where(belongs(r.key_id), r.expires_at > now)
     reserved = connection.execute(reserved_rows).all()
     parts: defaultdict[str, float] | None = None
-    if observing and _live_keys(connection) > 1:
+    live_keys = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
+    if observing and (connection.scalar(live_keys) or 0) > 1:
         parts = defaultdict(float)
         for part, day, usd in (*spent, *reserved):
             parts[part] += usd if day == today else 0.0
@@ -413,10 +407,6 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         tokens=bucket_level(limits.tokens_per_min, tokens, elapsed),
         parts=parts,
     )
-
-
-def _live_keys(connection: Connection) -> int:
-    return connection.scalar(select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))) or 0
 
 
 def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:

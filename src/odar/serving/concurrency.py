@@ -1,17 +1,25 @@
-"""The limit on concurrent requests and on their size in memory, with a fair part for each key."""
+"""Limits on concurrent requests, on their size in memory and on threads, with a fair part for each key."""
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from odar.errors import KeyRefused
 from odar.serving.budgets import RateLimit, bucket_level
 from odar.serving.errors import RETRY_S, ApiError
 from odar.serving.keys import Key
 from odar.serving.workers import Workers
+
+T = TypeVar("T")
+MAX_WAITING = 8
+"""Requests of one key that may wait for a thread; a page of the dashboard makes up to four at once."""
 
 
 class ConcurrencyLimit:
@@ -57,7 +65,7 @@ class ConcurrencyLimit:
         """
         if self.draining:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
-        free = self.limit - self.in_flight - self._workers.in_flight_elsewhere
+        free = self.limit - sum(self._workers.in_flight)
         if free <= 0:
             message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
             raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
@@ -90,16 +98,15 @@ class ConcurrencyLimit:
     def release(self, key: Key | None = None, size: int = 0) -> None:
         """Count a finished request, and the bytes of its body."""
         self._count(-1)
-        counts = [(self._bytes_of, "" if key is None else key.id, size)]
-        counts += [] if key is None else [(self._in_flight_of, key.id, 1)]
-        for counter, id_, count in counts:
+        id_ = "" if key is None else key.id
+        for counter, count in ((self._bytes_of, size), (self._in_flight_of, key is not None)):
             counter[id_] -= count
             if not counter[id_]:
                 del counter[id_]
 
     def _count(self, change: int) -> None:
         self.in_flight += change
-        self._workers.set_in_flight(self.in_flight)
+        self._workers.in_flight[self._workers.number] = self.in_flight
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""
@@ -116,3 +123,39 @@ class ConcurrencyLimit:
             refused.rates = (RateLimit("requests", rate, level),)
             raise refused
         self._buckets_of[key.id] = (level - 1, now)
+
+
+class PerKeyThreads:
+    """Threads for requests of one kind that call no model, for one request of each key at a time.
+
+    Reads of the dashboard, feedback and counts of tokens thus never wait for, or delay, the bodies of questions.
+    """
+
+    def __init__(self, name: str, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, name)
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+
+    @asynccontextmanager
+    async def turn_of(self, key: Key | None) -> AsyncIterator[None]:
+        """Wait until no other request of this key runs; requests without a key count as one key's.
+
+        Raises:
+            ApiError: 429 if too many requests of this key wait.
+        """
+        id_ = "" if key is None else key.id
+        if self._waiting[id_] > MAX_WAITING:
+            message = f"too many requests of this kind: {MAX_WAITING} of this key wait for their turn"
+            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+        self._waiting[id_] += 1
+        lock = self._locks.setdefault(id_, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            self._waiting[id_] -= 1
+            if not self._waiting[id_]:
+                del self._waiting[id_], self._locks[id_]
+
+    async def run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)

@@ -88,14 +88,14 @@ class ConnectionLimits:
         if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
             return False
         self._open[peer] += 1
-        self._workers.set_connections(self.open)
+        self._workers.connections[self._workers.number] = self.open
         return True
 
     def release(self, peer: str) -> None:
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
-        self._workers.set_connections(self.open)
+        self._workers.connections[self._workers.number] = self.open
 
 
 def peer_key(address: str) -> str:

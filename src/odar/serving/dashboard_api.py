@@ -9,38 +9,34 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 import msgspec
 import orjson
-from msgspec import Meta, Struct
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from odar import __version__
-from odar.background import MAX_INLINE_BYTES, run_by_size
+from odar.background import MAX_INLINE_BYTES
 from odar.errors import InputError, StoreError, UnknownName
-from odar.formats import dump_json, json_size
-from odar.served.targets import TargetReport
-from odar.serving.endpoint import Endpoint, WireProtocol
-from odar.serving.errors import ApiError, bad_field, openai_body, operator_error
+from odar.formats import dump_json
+from odar.serving.concurrency import PerKeyThreads
+from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import Key
-from odar.serving.models import ADAPTIVE
-from odar.serving.protocols.chat import ChatStream, read_chat
-from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter, Record, Text, to_document, utc_or_error
+from odar.traces.record import Filter, Text, utc_or_error
 from odar.traces.story import tell_story
-from odar.types import Answer
 
 T = TypeVar("T")
 API = "/dashboard/api"
@@ -70,18 +66,12 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosn
 
 
 def dashboard_routes(service: Service) -> list[Route]:
-    data = _DataRoutes(service)
     return [
         Route("/", _serve_file, name=INDEX),
-        Route(API + "/session", data.session),
-        Route(API + "/overview", data.overview),
-        Route(API + "/traces", data.page),
-        Route(API + "/traces/{id}", data.trace),
-        Route(API + "/export", data.export),
-        Route(API + "/models", data.models),
-        Route(API + "/observation", data.observation),
-        Route(API + "/ask", Endpoint(service, PLAYGROUND), methods=["POST"]),
         Route("/dashboard/{name}", _serve_file),
+        *(Route(API + path, _json_route(service, read)) for path, read in _READS.items()),
+        Route(API + "/traces/{id}", partial(_trace, service)),
+        Route(API + "/export", partial(_export, service)),
     ]
 
 
@@ -113,148 +103,147 @@ async def _serve_file(request: Request) -> Response:
     return Response(body, headers=headers, media_type=media_type)
 
 
-class _DataRoutes:
-    """The JSON API, limited to the data that the request's key can read."""
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What a request may read."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    service: Service
+    key: Key | None
+    query: TraceQuery
+    """The parameters, limited to the traces that the key may read."""
 
-    async def session(self, request: Request) -> Response:
-        key = self._service.access.identify(request.scope)
-        settings = self._service.settings
-        return await _private_json(
-            {
-                "version": __version__,
-                "profile": settings.profile,
-                "key": None if key is None else {"id": key.id, "name": key.name, "admin": key.admin},
-                "recording": settings.store.enabled and self._service.store is not None,
-                "content": settings.store.content,
-                "retention_days": settings.store.retention_days,
-                "policy": settings.policy,
-                "dial": str(settings.dial()),
-                "fusion": {"rule": settings.fusion.rule, "lambda": settings.fusion.varentropy_weight},
-            }
-        )
-
-    async def overview(self, request: Request) -> Response:
-        key, store, query = self._key_store_query(request)
-        odar = self._service.odar
-
-        def read() -> tuple[dict[str, Any], list[str], list[TargetReport]]:
-            problems = [] if odar.certificate is None else odar.certificate.problems()
-            return store.archive.overview(query, query.step), problems, odar.targets.report()
-
-        overview, problems, rows = await self._read(key, read)
-        shown = [dataclasses.asdict(row) for row in rows if query.key is None or f"key {query.key}" in row.scope]
-        warnings = [f"certificate removed: {problem}" for problem in problems]
-        if (since := store.observations.fallback_at) is not None:
-            whose = "every request" if store.observations.fell_back(query.key) else "requests of some keys"
-            warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
-        warnings += warnings_of(overview, odar.settings)
-        return await _private_json({**overview, "targets": shown, "warnings": warnings})
-
-    async def observation(self, request: Request) -> Response:
-        key, store, query = self._key_store_query(request)
-        settings = self._service.settings
-        observer = self._service.traffic_observer
-        work = partial(store.observations.report, query.since, query.key, query.step, MAX_EXAMPLES)
-        report = await self._read(key, work)
-        agents = self._service.odar.believed_agents.items()
-        learned = self._service.odar.agreement.skills()
-        return await _private_json(
-            {
-                **report,
-                **dataclasses.asdict(settings.observe),
-                "share": settings.observe.used_share,
-                "observed": 0 if observer is None else observer.observed,
-                "dropped": {} if observer is None else dict(observer.dropped),
-                "skills": [
-                    {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
-                    for i, (name, agent) in enumerate(agents)
-                ],
-                "toml": settings_lines(settings),
-            }
-        )
-
-    async def page(self, request: Request) -> Response:
-        key, store, query = self._key_store_query(request)
-        work = partial(store.archive.page, query, query.after, query.limit)
-        return await _private_json(await self._read(key, work))
-
-    async def trace(self, request: Request) -> Response:
-        """Return one trace with its document; a trace of another key is reported as unknown."""
-        key, store, query = self._key_store_query(request)
-        trace_id = request.path_params["id"]
-        async with self._service.read_threads.turn_of(key):
-            with _api_errors(trace_id):
-                trace = await store.get(trace_id)
-            if query.key is not None and trace["key_id"] != query.key:
-                raise _trace_not_found(trace_id)
-            story = await self._service.read_threads.run(tell_story, trace["document"])
-            return await _private_json({**trace, "story": story})
-
-    async def export(self, request: Request) -> Response:
-        """Stream the traces that match as JSONL."""
-        key, store, query = self._key_store_query(request)
-        traces = store.archive.export(query, orjson.Fragment)  # documents are copied, not parsed
-        lines = (dump_json(trace) + b"\n" for trace in traces)
-
-        def read_part() -> bytes:
-            part = b""
-            while len(part) < MAX_INLINE_BYTES and (line := next(lines, b"")):
-                part += line
-            return part
-
-        async def parts(part: bytes) -> AsyncIterator[bytes]:
-            while part:
-                yield part
-                part = await self._read(key, read_part)  # takes no turn while the client reads
-
-        first = await self._read(key, read_part)  # an error is reported before the response starts
-        headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
-        return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
-
-    async def models(self, request: Request) -> Response:
-        key = self._service.access.identify(request.scope)
-        report = await self._read(key, partial(report_models, self._service, key))  # may wait for a file lock
-        return await _private_json(report)
-
-    async def _read(self, key: Key | None, work: Callable[[], T]) -> T:
-        """Read the store in a thread, when it is this key's turn."""
-        async with self._service.read_threads.turn_of(key):
-            with _api_errors():
-                return await self._service.read_threads.run(work)
-
-    def _key_store_query(self, request: Request) -> tuple[Key | None, Store, TraceQuery]:
-        """Return the key, the store, and the parameters, limited to the traces that the key may read."""
-        key = self._service.access.identify(request.scope)
-        if self._service.store is None:
+    @property
+    def store(self) -> Store:
+        if self.service.store is None:
             raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
-        query = TraceQuery.read(request.query_params)
-        limited = query if key is None or key.admin else msgspec.structs.replace(query, key=key.id)
-        return key, self._service.store, limited
+        return self.service.store
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[PerKeyThreads]:
+        """Wait for this key's turn to use the threads for reads; errors of the store become ApiError."""
+        async with self.service.read_threads.turn_of(self.key):
+            try:
+                yield self.service.read_threads
+            except InputError as error:
+                raise bad_field("after", str(error)) from None
+            except StoreError as error:
+                busy = operator_error(error)
+                raise dataclasses.replace(busy, code="store_unavailable", retry_after=2.0) from None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        async with self.turn() as threads:
+            return await threads.run(work)
 
 
-@contextmanager
-def _api_errors(trace_id: str = "") -> Iterator[None]:
-    """Convert errors of the store to ApiError."""
-    try:
-        yield
-    except UnknownName:
-        raise _trace_not_found(trace_id) from None
-    except InputError as error:
-        raise bad_field("after", str(error)) from None
-    except StoreError as error:
-        raise dataclasses.replace(operator_error(error), code="store_unavailable", retry_after=2.0) from None
+def _view(service: Service, request: Request) -> _View:
+    key = service.access.identify(request.scope)
+    query = TraceQuery.read(request.query_params)
+    return _View(service, key, query if key is None or key.admin else msgspec.structs.replace(query, key=key.id))
 
 
-def _trace_not_found(trace_id: str) -> ApiError:
-    return ApiError(404, f"there is no trace {trace_id[:64]!r} of this key", "trace_not_found", "id")
+def _json_route(service: Service, read: Callable[[_View], Any]) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        view = _view(service, request)
+        return _private_json(await view.run(lambda: dump_json(read(view))))
+
+    return endpoint
 
 
-async def _private_json(value: Any) -> Response:
-    body = await run_by_size(json_size(value, MAX_INLINE_BYTES), partial(dump_json, value))
+def _private_json(body: bytes) -> Response:
     return Response(body, headers=_PRIVATE_HEADERS, media_type="application/json")
+
+
+def _session(view: _View) -> dict[str, Any]:
+    key = view.key
+    settings = view.service.settings
+    return {
+        "version": __version__,
+        "profile": settings.profile,
+        "key": None if key is None else {"id": key.id, "name": key.name, "admin": key.admin},
+        "recording": settings.store.enabled and view.service.store is not None,
+        "content": settings.store.content,
+        "retention_days": settings.store.retention_days,
+        "policy": settings.policy,
+        "dial": str(settings.dial()),
+        "fusion": {"rule": settings.fusion.rule, "lambda": settings.fusion.varentropy_weight},
+    }
+
+
+def _overview(view: _View) -> dict[str, Any]:
+    odar = view.service.odar
+    query = view.query
+    observations = view.store.observations
+    overview = view.store.archive.overview(query, query.step)
+    targets = [row for row in odar.targets.report() if query.key is None or f"key {query.key}" in row.scope]
+    problems = [] if odar.certificate is None else odar.certificate.problems()
+    warnings = [f"certificate removed: {problem}" for problem in problems]
+    if (since := observations.fallback_at) is not None:
+        whose = "every request" if observations.fell_back(query.key) else "requests of some keys"
+        warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
+    warnings += warnings_of(overview, odar.settings)
+    return {**overview, "targets": list(map(dataclasses.asdict, targets)), "warnings": warnings}
+
+
+def _observation(view: _View) -> dict[str, Any]:
+    odar = view.service.odar
+    settings = odar.settings
+    observer = view.service.traffic_observer
+    query = view.query
+    learned = odar.agreement.skills()
+    return {
+        **view.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
+        **dataclasses.asdict(settings.observe),
+        "share": settings.observe.used_share,
+        "observed": 0 if observer is None else observer.observed,
+        "dropped": {} if observer is None else dict(observer.dropped),
+        "skills": [
+            {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
+            for i, (name, agent) in enumerate(odar.believed_agents.items())
+        ],
+        "toml": settings_lines(settings),
+    }
+
+
+def _page(view: _View) -> dict[str, Any]:
+    return view.store.archive.page(view.query, view.query.after, view.query.limit)
+
+
+async def _trace(service: Service, request: Request) -> Response:
+    """Return one trace with its document; a trace of another key is reported as unknown."""
+    view = _view(service, request)
+    trace_id = request.path_params["id"]
+    async with view.turn() as threads:
+        try:
+            trace = await view.store.get(trace_id)
+        except UnknownName:
+            trace = None
+        if trace is None or view.query.key not in (None, trace["key_id"]):
+            raise ApiError(404, f"there is no trace {trace_id[:64]!r} of this key", "trace_not_found", "id")
+        return _private_json(
+            await threads.run(lambda: dump_json({**trace, "story": tell_story(trace["document"])}))
+        )
+
+
+async def _export(service: Service, request: Request) -> Response:
+    """Stream the traces that match as JSONL."""
+    view = _view(service, request)
+    traces = view.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
+    lines = (dump_json(trace) + b"\n" for trace in traces)
+
+    def read_part() -> bytes:
+        part = b""
+        while len(part) < MAX_INLINE_BYTES and (line := next(lines, b"")):
+            part += line
+        return part
+
+    async def parts(part: bytes) -> AsyncIterator[bytes]:
+        while part:
+            yield part
+            part = await view.run(read_part)  # takes no turn while the client reads
+
+    first = await view.run(read_part)  # an error is reported before the response starts
+    headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
+    return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
 
 
 class TraceQuery(Filter, frozen=True, kw_only=True):
@@ -283,11 +272,13 @@ _CARD_FIELDS = (
 )  # fmt: skip
 
 
-def report_models(service: Service, key: Key | None = None) -> dict[str, Any]:
+def _models(view: _View) -> dict[str, Any]:
     """Return the models of the agents and of the catalogue, in this order, and the circuit breakers.
 
     A key that may use some models sees only these and their providers, unless it is an admin's.
     """
+    service = view.service
+    key = view.key
     settings = service.settings
     agents: dict[str, list[dict[str, Any]]] = {}
     for agent in settings.agent_names:
@@ -334,28 +325,11 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
     ]
 
 
-class PlaygroundBody(Struct, forbid_unknown_fields=True):
-    """The body of a question on the dashboard."""
-
-    question: str
-    model: str | None = None
-    path: str | None = None
-    dial: str | None = None
-    max_cost_usd: Annotated[float, Meta(ge=0)] | None = None
-
-
-def read_question(body: Any) -> ChatRequest:
-    request = convert(body, PlaygroundBody)
-    if not request.question.strip():
-        raise bad_field("question", "is empty")
-    extras = {"path": request.path, "dial": request.dial, "max_cost_usd": request.max_cost_usd}
-    turn = {"role": "user", "content": request.question}
-    return read_chat({"model": request.model or ADAPTIVE, "messages": [turn], "odar": extras})
-
-
-def write_document(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    document = to_document(Record(request.query, answer.trace), content=True)
-    return {"id": answer.trace.id, "document": document, "story": tell_story(document)}
-
-
-PLAYGROUND = WireProtocol("playground", read_question, write_document, ChatStream, openai_body)
+_READS: Mapping[str, Callable[[_View], dict[str, Any]]] = {
+    "/session": _session,
+    "/overview": _overview,
+    "/traces": _page,
+    "/models": _models,
+    "/observation": _observation,
+}
+"""What returns the JSON of each address, in a thread."""

@@ -23,11 +23,10 @@ from odar.background import CURRENT_KEY, run_by_size, run_in_thread
 from odar.errors import InputError, OdarError, one_line, summary_of
 from odar.formats import dump_json
 from odar.observer import Observer, observed
-from odar.options import AskOptions
-from odar.policy.session import SessionRequest
+from odar.options import DEFAULT_OPTIONS, AskOptions
 from odar.providers.base import OnDelta
 from odar.question import core_question
-from odar.serving.errors import INTERNAL, SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
+from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
 from odar.serving.exchange import (
     JSON_HEADERS,
     CancelOnDisconnect,
@@ -36,30 +35,22 @@ from odar.serving.exchange import (
     Receive,
     Scope,
     Send,
+    read_body,
 )
 from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
-from odar.serving.protocols.fields import (
-    MAX_VALUES,
-    check_parts,
-    check_values,
-    count_tokens,
-    read_json,
-    values_upper_bound,
-)
+from odar.serving.protocols.fields import check_parts, count_tokens, parsed_bytes, read_json
 from odar.serving.protocols.image_urls import check_image_urls
-from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers
+from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers, plan_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
-from odar.types import NO_USAGE, Answer, Decision, Plan, Spend
+from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
 
 LOG = logging.getLogger("odar.serving")
-_VALUE_BYTES = 250
-"""Memory of a parsed value of JSON, at most, beyond its text."""
 _CHARGE_TIMEOUT_S = 1.0
 """Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
 
@@ -74,6 +65,10 @@ class WireProtocol(NamedTuple):
     error: Callable[[ApiError], dict[str, Any]]
 
 
+UNREAD = ChatRequest("", Query(""))
+"""Stands for a request whose body has not been read."""
+
+
 @dataclass(slots=True)
 class RequestState:
     """The state of one HTTP request."""
@@ -85,13 +80,13 @@ class RequestState:
     body_bytes: int = 0
     held_bytes: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
-    request: ChatRequest | None = None
+    request: ChatRequest = UNREAD
+    options: AskOptions = DEFAULT_OPTIONS
+    """What the engine is to do; its session is set if ODAR chooses the path."""
     ledger: Ledger | None = None
     """The calls and their costs, even if there is no answer."""
     charge: Callable[[], Future[None]] | None = None
     """Replaces the reservation by the actual use; further calls return the same future. None without limits."""
-    session: SessionRequest | None = None
-    """The session of the conversation, if ODAR chooses the path."""
     plan: Plan | None = None
     decisions: list[Decision] = field(default_factory=list)
     answer: Answer | None = None
@@ -108,12 +103,14 @@ class RequestState:
 class Endpoint:
     """An ASGI application for one path of the API."""
 
+    recorded = True
+    """Whether the store and the observer receive its requests."""
+
     def __init__(self, service: Service, protocol: WireProtocol) -> None:
         self._service = service
         self._protocol = protocol
-        gateway = service.settings.gateway
-        self._max_body_bytes = int(gateway.max_body_mb * 1e6)
-        self._gateway = gateway
+        self._gateway = service.settings.gateway
+        self._max_body_bytes = int(self._gateway.max_body_mb * 1e6)
 
     @property
     def observer(self) -> Observer | None:  # for `observed`
@@ -152,33 +149,34 @@ class Endpoint:
         error = None  # its traceback refers to this frame: break the reference cycle
 
     async def _answer(self, state: RequestState) -> None:
-        request, options = await self._receive(state)
-        options = await self._find_session(state, request, options)
-        ledger, options = await self._open_ledger(state, request, options)
-        if request.stream:
-            await self._stream(state, request, options, ledger)
+        await self._receive(state)
+        await self._find_session(state)
+        await self._open_ledger(state)
+        if state.request.stream:
+            await self._stream(state)
         else:
-            await self._send_answer(state, request, options)
+            await self._send_answer(state)
 
-    async def _receive(self, state: RequestState) -> tuple[ChatRequest, AskOptions]:
+    async def _receive(self, state: RequestState) -> None:
         """Read and check the request, and choose its models."""
         body = await self._read_body(state)
         request = with_headers(await self._read_request(state, body), state.exchange.headers)
         state.request = request  # for the record, even if it is refused now
-        options = self._service.route(request, state.key)
-        if options.model is not None and options.model != request.model:  # observed: the reply is that model's
-            state.request = request = dataclasses.replace(request, model=options.model)
-        if options.model is not None and state.key is not None and state.key.limits.needs_reservation:
-            limited = with_max_tokens(request.query, self._service.settings.limits.max_tokens)
-            state.request = request = dataclasses.replace(request, query=limited)
-        return request, options
+        state.options = self._service.route(request, state.key)
+        model = state.options.model
+        if model is None:
+            return
+        query = request.query
+        if state.key is not None and state.key.limits.needs_reservation:
+            query = with_max_tokens(query, self._service.settings.limits.max_tokens)
+        # Where requests are observed, the model is not the one of the request.
+        state.request = dataclasses.replace(request, model=model, query=query)
 
     async def _read_body(self, state: RequestState) -> bytes:
         hold = partial(self._hold_memory, state)
-        body = await state.exchange.body(self._max_body_bytes, hold)
+        body = await read_body(state.exchange.headers, state.exchange.receive, self._max_body_bytes, hold)
         state.body_bytes = len(body)
-        values = await run_by_size(len(body), partial(values_upper_bound, body))
-        hold(_VALUE_BYTES * min(values, MAX_VALUES))  # with more, it is refused before it is parsed
+        hold(await run_by_size(len(body), partial(parsed_bytes, body)))
         return body
 
     def _hold_memory(self, state: RequestState, size: int) -> None:
@@ -186,12 +184,9 @@ class Endpoint:
         state.held_bytes += size
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
-        return await run_by_size(len(body), partial(self._parse_body, body))
+        return await run_by_size(len(body), lambda: self._make_request(read_json(body)))
 
-    def _parse_body(self, body: bytes) -> ChatRequest:  # in a thread if it is large
-        return self._make_request(_parse_json(body))
-
-    def _make_request(self, value: Any) -> ChatRequest:
+    def _make_request(self, value: Any) -> ChatRequest:  # in a thread if it is large
         check_parts(value)
         request = self._protocol.read(value)
         check_image_urls(request.query, self._gateway.image_urls)
@@ -199,79 +194,71 @@ class Endpoint:
         core_question(request.query)
         return request
 
-    async def _find_session(self, state: RequestState, request: ChatRequest, options: AskOptions) -> AskOptions:
-        """Return the options with the session of the conversation, if ODAR chooses the stages."""
-        if request.model not in DIAL_MODELS or options.path is not None or not self._gateway.sessions:
-            return options
-        find = partial(self._service.sessions.find, request.query, state.exchange.headers, state.key_id)
-        in_thread = self._service.sessions.stored is not None
-        state.session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
-        return dataclasses.replace(options, session=state.session)
+    async def _find_session(self, state: RequestState) -> None:
+        """Add the session of the conversation to the options, if ODAR chooses the stages."""
+        if state.request.model not in DIAL_MODELS or state.options.path is not None or not self._gateway.sessions:
+            return
+        sessions = self._service.sessions
+        find = partial(sessions.find, state.request.query, state.exchange.headers, state.key_id)
+        in_thread = sessions.stored is not None
+        session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
+        state.options = dataclasses.replace(state.options, session=session)
 
-    async def _open_ledger(
-        self, state: RequestState, request: ChatRequest, options: AskOptions
-    ) -> tuple[Ledger, AskOptions]:
+    async def _open_ledger(self, state: RequestState) -> Ledger:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service = self._service
         key = state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
-            state.ledger = request_ledger(service.odar, request)
-            return state.ledger, dataclasses.replace(options, ledger=state.ledger)
-        budgets = service.store.budgets
-        reserved, options = await reserve(
-            service.odar, budgets, request, key, options, state.trace_id, state.body_bytes
-        )
-        assert options.ledger is not None
-        state.ledger = ledger = options.ledger
-        # Called before the reply ends and again when the request has ended: only the first call settles.
-        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
-        state.exchange.more_headers = rate_headers(reserved.rates)
-        return ledger, options
+            state.ledger = request_ledger(service.odar, state.request)
+        else:
+            budgets = service.store.budgets
+            reserved, state.options, ledger = await reserve(
+                service.odar, budgets, state.request, key, state.options, state.trace_id, state.body_bytes
+            )
+            state.ledger = ledger
+            # Called before the reply ends and again when the request has ended: only the first call settles.
+            state.charge = cache(partial(settle, budgets, reserved, key, ledger))
+            state.exchange.more_headers = rate_headers(reserved.rates)
+        state.options = dataclasses.replace(state.options, ledger=state.ledger)
+        return state.ledger
 
-    async def _send_answer(self, state: RequestState, request: ChatRequest, options: AskOptions) -> None:
+    async def _send_answer(self, state: RequestState) -> None:
         with CancelOnDisconnect(state.exchange):
-            answer = await self._ask(state, request, options)
+            answer = await self._ask(state)
         size = size_of(answer.trace.candidates)
-        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, request)))
+        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, state.request)))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
-    async def _stream(self, state: RequestState, request: ChatRequest, options: AskOptions, ledger: Ledger) -> None:
-        writer = self._protocol.stream(request, state.trace_id)
-        stream = EventStream(state.exchange, writer, state.trace_id)
-        answer = self._ask(state, request, options, on_delta=stream.on_delta, on_decision=stream.on_decision)
-        timer = state.exchange.abort_after(ledger.time_left())  # the engine keeps the deadline
+    async def _stream(self, state: RequestState) -> None:
+        assert state.ledger is not None
+        writer = self._protocol.stream(state.request, state.trace_id)
+        stream = EventStream(
+            state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
+        )
+        timer = state.exchange.abort_after(state.ledger.time_left())  # the engine keeps the deadline
         try:
-            await stream.send(answer, self._api_error)
+            await stream.send(self._ask(state, stream.on_delta))
         finally:
             timer.cancel()
         if state.exchange.aborted:
             raise ClientLeft
 
-    async def _ask(
-        self,
-        state: RequestState,
-        request: ChatRequest,
-        options: AskOptions,
-        on_delta: OnDelta | None = None,
-        on_decision: Callable[[Decision, Plan], None] | None = None,
-    ) -> Answer:
+    async def _ask(self, state: RequestState, on_delta: OnDelta | None = None) -> Answer:
         def record_decision(decision: Decision, plan: Plan) -> None:
             state.plan = plan
             state.decisions.append(decision)
-            if on_decision is not None:
-                on_decision(decision, plan)
 
         options = dataclasses.replace(
-            options,
+            state.options,
             on_delta=on_delta,
             on_decision=record_decision,
             final=True,
             progress=self._gateway.stream_progress,
             trace_id=state.trace_id,
         )
-        state.answer = await self._service.odar.aask(request.query, options)
-        if state.session is not None:
-            self._service.sessions.save(state.session, state.answer.trace, state.key_id)
+        state.answer = await self._service.odar.aask(state.request.query, options)
+        if options.session is not None:
+            self._service.sessions.save(options.session, state.answer.trace, state.key_id)
         await self._charge(state)
         return state.answer
 
@@ -283,15 +270,9 @@ class Endpoint:
     async def _send_error(self, state: RequestState, error: Exception) -> None:
         if state.exchange.status:  # a response has begun, and said so
             return
-        api_error = self._api_error(error)
+        api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
         await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
-
-    def _api_error(self, error: BaseException) -> ApiError:
-        api_error = api_error_of(error)
-        if api_error.code == INTERNAL:  # not a 500 of an upstream, which is expected
-            LOG.error("unforeseen error in %s", self._protocol.name, exc_info=error)
-        return api_error
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
@@ -313,26 +294,20 @@ class Endpoint:
         )
         self._service.finish(
             Record(
-                query=request.query if request else None,
+                query=request.query if self.recorded and request is not UNREAD else None,
                 trace=trace,
                 key_id=state.key_id,
                 settled=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
                 endpoint=self._protocol.name,
-                model=request.model if request else "",
+                model=request.model,
                 http_status=state.exchange.status,
                 seconds=seconds,
-                stream=request.stream if request else False,
+                stream=request.stream,
                 request_id=state.exchange.request_id,
             )
         )
-
-
-def _parse_json(body: bytes) -> Any:
-    """Parse JSON; raise ApiError if it is invalid or has too many values."""
-    check_values(body)
-    return read_json(body)
 
 
 class StoredResponses(Endpoint):
@@ -343,7 +318,7 @@ class StoredResponses(Endpoint):
         self._archive = store.archive
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
-        value = await run_by_size(len(body), partial(_parse_json, body))
+        value = await run_by_size(len(body), partial(read_json, body))
         if not isinstance(value, dict):
             return self._make_request(value)
         # put the stored conversation before the request's own items
@@ -352,7 +327,7 @@ class StoredResponses(Endpoint):
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
         if isinstance(items, list):
-            earlier = [] if previous is None else await self._earlier_items(state, previous, len(body))
+            earlier = [] if previous is None else await self._earlier_items(state, previous)
             value["input"] = [*earlier, *items]
         request = await run_by_size(state.body_bytes, partial(self._make_request, value))
         # to be stored with the answer, by `_ask`
@@ -361,7 +336,7 @@ class StoredResponses(Endpoint):
             state.previous_response_id = previous
         return dataclasses.replace(request, body_fields={**request.body_fields, "previous_response_id": previous})
 
-    async def _earlier_items(self, state: RequestState, previous: Any, size: int) -> list[Any]:
+    async def _earlier_items(self, state: RequestState, previous: Any) -> list[Any]:
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
@@ -370,16 +345,16 @@ class StoredResponses(Endpoint):
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
         raw = text.encode()
-        if len(raw) + size > self._max_body_bytes:
+        if len(raw) + state.body_bytes > self._max_body_bytes:
             raise bad_field("previous_response_id", "the conversation is larger than gateway.max_body_mb allows")
-        self._hold_memory(state, len(raw) + _VALUE_BYTES * values_upper_bound(raw))
-        items: list[Any] = await run_by_size(len(raw), partial(_parse_json, raw))
+        self._hold_memory(state, len(raw) + parsed_bytes(raw))
+        items: list[Any] = await run_by_size(len(raw), partial(read_json, raw))
         return items
 
-    async def _ask(self, state: RequestState, *args: Any, **options: Any) -> Answer:
+    async def _ask(self, state: RequestState, on_delta: OnDelta | None = None) -> Answer:
         """Store the conversation before the response ends, because the client may continue it at once."""
-        answer = await super()._ask(state, *args, **options)
-        if state.items_to_store is not None and state.request is not None:
+        answer = await super()._ask(state, on_delta)
+        if state.items_to_store is not None:
             response = self._protocol.write(answer, state.request)
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
@@ -394,13 +369,15 @@ class StoredResponses(Endpoint):
 class TokenCount(Endpoint):
     """POST /v1/messages/count_tokens: counts with one tokenizer for every model, without calling a provider."""
 
+    recorded = False
+
     async def _answer(self, state: RequestState) -> None:
         threads = self._service.count_threads
         async with threads.turn_of(state.key):  # before the body: few large bodies are in memory at a time
             body = await self._read_body(state)
-            request = await threads.run(self._parse_body, body)
+            request = await threads.run(lambda: self._make_request(read_json(body)))
             self._service.route(request, state.key)
-            tokens = await threads.run(count_tokens, request.query)
+            tokens = await threads.run(lambda: count_tokens(request.query))
         await state.exchange.respond(200, dump_json({"input_tokens": tokens}))
 
 
@@ -410,15 +387,16 @@ class DecisionEndpoint(Endpoint):
     Nothing is stored, and the answers, which the gateway has not seen being made, are not counted as served ones.
     """
 
+    recorded = False
+
     async def _answer(self, state: RequestState) -> None:
-        body = await self._read_body(state)
-        request = with_headers(await self._read_request(state, body), state.exchange.headers)
-        options = await self._find_session(state, request, self._service.route(request, state.key))
+        await self._receive(state)
+        await self._find_session(state)
         odar = self._service.odar
-        options = dataclasses.replace(options, ledger=request_ledger(odar, request))
+        options = dataclasses.replace(state.options, ledger=request_ledger(odar, state.request))
         try:
             async with self._service.count_threads.turn_of(state.key):
-                step = await odar.adecide(request.query, request.body_fields["answers"], options)
+                step = await odar.adecide(state.request.query, state.request.body_fields["answers"], options)
         except InputError as error:
             name, _, fault = str(error).partition(": ")
             raise (bad_field(name, fault) if name.startswith("answers[") else error) from None

@@ -42,8 +42,6 @@ STATUSES = {
 """What an error means. A provider's own error keeps its status; 499 is in metrics and traces: the client left."""
 RETRY_S = 1.0
 """Seconds after which a client is told to try again if it is refused because the gateway is busy."""
-INTERNAL = "internal_error"
-"""The error code of an unexpected exception."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -95,7 +93,7 @@ def bad_field(param: str, message: str) -> ApiError:
 
 
 def api_error_of(error: BaseException) -> ApiError:
-    """Return the error response for an exception; an unexpected one becomes a 500 without details."""
+    """Return the error response for an exception; an unexpected one is logged and becomes a 500 without details."""
     match error:
         case ApiError():
             return error
@@ -114,7 +112,8 @@ def api_error_of(error: BaseException) -> ApiError:
             return ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers)
         case OdarError():
             return operator_error(error)
-    return ApiError(500, "internal error; the server's log has the details", INTERNAL)
+    LOG.error("unforeseen error", exc_info=error)
+    return ApiError(500, "internal error; the server's log has the details", "internal_error")
 
 
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:

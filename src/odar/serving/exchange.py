@@ -34,6 +34,7 @@ WRITE_TIMEOUT_S = 10.0
 """Seconds that a client has to read what was sent."""
 _MAX_DIGITS = 20
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+"""Ids of a client that can be logged."""
 
 
 class ClientLeft(Exception):
@@ -45,24 +46,20 @@ class Exchange:
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
         self.headers: Headers = scope["headers"]
-        client_id = next((value for name, value in self.headers if name == b"x-request-id"), None)
-        self.request_id = loggable_request_id(client_id, default_id)
+        client_id = next((value for name, value in self.headers if name == b"x-request-id"), b"")
+        self.request_id = client_id.decode() if _REQUEST_ID.fullmatch(client_id) else default_id
         self.status = 0
         """The status that was sent; 0 before."""
         self.more_headers: Headers = ()
         self.aborted = False
         """Whether the connection was closed because the client was too slow."""
+        self.receive = receive
         self._scope = scope
-        self._receive = receive
         self._send = send
-
-    async def body(self, limit: int, hold: Callable[[int], None]) -> bytes:
-        """Return the request's body; see `read_body`."""
-        return await read_body(self.headers, self._receive, limit, hold)
 
     async def wait_for_disconnect(self) -> None:
         """Return when the client has disconnected; call it only after the body has been read."""
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self.receive())["type"] != "http.disconnect":
             pass
 
     def abort_after(self, seconds: float) -> asyncio.TimerHandle:
@@ -88,15 +85,6 @@ class Exchange:
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a part of the body; wait while the client is slow to read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-
-def loggable_request_id(client_id: bytes | None, default: str) -> str:
-    """Return the client's id of its request if it can be logged, else the default.
-
-    >>> [loggable_request_id(client_id, "ours") for client_id in (b"req-1", b"a b\\n", None)]
-    ['req-1', 'ours', 'ours']
-    """
-    return client_id.decode() if client_id and _REQUEST_ID.fullmatch(client_id) else default
 
 
 class CancelOnDisconnect:

@@ -1,24 +1,25 @@
-"""Metrics for Prometheus."""
+"""Metrics for Prometheus: of all workers of a gateway, the others as of their last snapshots."""
 
 from __future__ import annotations
 
 import asyncio
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from prometheus_client import Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, Sample
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from odar.conversation import NO_PARAMETERS
 from odar.errors import StoreError
 from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
-from odar.serving.concurrency import ConcurrencyLimit
-from odar.serving.workers import Workers
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
 from odar.traces.record import Record
@@ -27,107 +28,122 @@ from odar.types import DIRECT, Route, Trace
 if TYPE_CHECKING:
     from odar.serving.service import Service
 
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
-_COUNTERS: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "odar_requests": ("Requests by outcome.", ("endpoint", "path", "status")),
-    "odar_session_requests": ("Requests of sessions: start, stay, escalate, return.", ("event",)),
-    "odar_calls": ("Model invocations.", ("provider", "model")),
-    "odar_call_failures": ("Model invocations that failed.", ("provider", "model")),
-    "odar_tokens": ("Tokens as reported.", ("model", "kind")),
-    "odar_cost_usd": ("US dollars, where prices are known.", ()),
-    "odar_unpriced_calls": ("Calls whose cost is unknown.", ()),
-    "odar_degraded": ("Answers marked degraded.", ()),
-    "odar_answers": ("Answers by agent.", ("agent",)),
-    "odar_cut_off_answers": ("Answers that ended at max_tokens.", ("agent",)),
+COUNTER, GAUGE = CounterMetricFamily, GaugeMetricFamily
+_METRICS: Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str, tuple[str, ...]]] = {
+    "odar_requests": (COUNTER, "Requests by outcome.", ("endpoint", "path", "status")),
+    "odar_session_requests": (COUNTER, "Requests of sessions: start, stay, escalate, return.", ("event",)),
+    "odar_calls": (COUNTER, "Model invocations.", ("provider", "model")),
+    "odar_call_failures": (COUNTER, "Model invocations that failed.", ("provider", "model")),
+    "odar_tokens": (COUNTER, "Tokens as reported.", ("model", "kind")),
+    "odar_cost_usd": (COUNTER, "US dollars, where prices are known.", ()),
+    "odar_unpriced_calls": (COUNTER, "Calls whose cost is unknown.", ()),
+    "odar_degraded": (COUNTER, "Answers marked degraded.", ()),
+    "odar_answers": (COUNTER, "Answers by agent.", ("agent",)),
+    "odar_cut_off_answers": (COUNTER, "Answers that ended at max_tokens.", ("agent",)),
+    "odar_refused_connections": (COUNTER, "Connections closed for passing a limit.", ("reason",)),
+    "odar_store_written": (COUNTER, "Traces written.", ()),
+    "odar_store_lost": (COUNTER, "Traces that were not written.", ("why",)),
+    "odar_observed": (COUNTER, "Questions that were also answered in the background.", ()),
+    "odar_observe_dropped": (COUNTER, "Chosen questions that were not observed.", ("reason",)),
+    "odar_compared": (COUNTER, "Questions that fast and another agent answered.", ()),
+    "odar_changed": (COUNTER, "Those whose answer is not the fast agent's.", ()),
+    "odar_target_questions": (COUNTER, "Questions under it.", ("scope", "kind")),
+    "odar_compared_with_slow": (COUNTER, "Questions that this is known from.", ()),
+    "odar_in_flight": (GAUGE, "Requests being answered.", ()),
+    "odar_in_flight_limit": (GAUGE, "Requests beyond it are refused.", ()),
+    "odar_tasks": (GAUGE, "Tasks of the event loop; idle, always as many.", ()),
+    "odar_connections": (GAUGE, "Connections of clients.", ()),
+    "odar_breaker_state": (GAUGE, "0 closed, 1 half open, 2 open.", ("provider",)),
+    "odar_store_up": (GAUGE, "1 while the database takes what is written.", ()),
+    "odar_store_queue": (GAUGE, "Traces that wait to be written.", ()),
+    "odar_saved_calls": (GAUGE, "Calls saved against one slow call a question.", ()),
+    "odar_saved_cost_usd": (GAUGE, "US dollars saved against one slow call a question.", ()),
+    "odar_costs_more_than_slow": (GAUGE, "1 where always asking the slow model would cost less.", ()),
+    "odar_energy_drift_z": (GAUGE, "Served against calibrated energies.", ("model", "step")),
+    "odar_energy_drifting": (GAUGE, "1 where they drift apart.", ("model", "step")),
+    "odar_target": (GAUGE, "Mean calls or US dollars to meet.", ("scope", "kind")),
+    "odar_target_actual": (GAUGE, "Mean over all questions under it.", ("scope", "kind")),
+    "odar_certificate_holds": (GAUGE, "1 while the installed certificate holds.", ()),
+    "odar_fallback": (GAUGE, "1 while slow answers because the cascade differed too often.", ()),
+    "odar_excess_difference": (
+        GAUGE,
+        "How much more often the cascade differs from slow than slow from itself, at any time.",
+        ("bound",),
+    ),
 }
-"""Help text and labels of the counters that requests increase."""
-Values = Mapping[Any, float] | float
-"""The values of a metric by tuples of labels, or the value of a metric without labels."""
-Samples = dict[str, tuple[str, list[tuple[str, tuple[tuple[str, str], ...], float]]]]
-"""The type of each metric, and name, labels and value of its samples."""
+"""Type, help text and labels of each metric."""
+_SECONDS = "odar_request_seconds"
+"""The histogram of the time per request. Labels of its values are path and upper edge, or path and `sum`."""
+_EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+_EDGE_NAMES = (*map(str, _EDGES), "+Inf")
+_PATHS = (*Route, DIRECT, "none")
+_ROUTED = "routed"
+"""Stands for the fields of `RoutedTotals`, from which savings are computed."""
 _COMBINE: Mapping[str, Callable[[float, float], float]] = {
     "odar_in_flight_limit": max,
     "odar_breaker_state": max,
     "odar_store_up": min,
 }
 """How the gauges of several workers become one; all other metrics are sums."""
-
-
-class Snapshot(msgspec.Struct):
-    """What one worker has counted, for the others."""
-
-    samples: Samples
-    routed: RoutedTotals
-    breakers: dict[str, BreakerReport]
-
-
-_DECODER = msgspec.msgpack.Decoder(Snapshot)
+Series = dict[tuple[str, ...], float]
+"""The values of a metric by the values of its labels."""
+Values = dict[str, Series]
+_DECODER = msgspec.msgpack.Decoder(tuple[Values, dict[str, BreakerReport]])
 
 
 class Metrics(Collector):
-    """The metrics of one gateway: of all its workers, the others as of their last snapshots."""
+    """The metrics of one gateway.
+
+    What requests count is in `_counts`; the rest is read from the parts of the service when it is needed.
+    """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
-    def __init__(
-        self,
-        concurrency_limit: ConcurrencyLimit,
-        workers: Workers | None = None,
-        service: Service | None = None,
-    ) -> None:
-        self._concurrency_limit = concurrency_limit
-        self._workers = workers or Workers()
+    def __init__(self, service: Service) -> None:
         self._service = service
+        self._workers = service.workers
         self._tasks = 0
         self._rendering = asyncio.Lock()
         """Allows one scrape at a time, so that scrapes do not use all threads."""
         # Only the event loop increases them, so no locks are needed.
-        self._counts: dict[str, dict[tuple[str, ...], float]] = {
-            name: {} if labels else {(): 0.0} for name, (_, labels) in _COUNTERS.items()
-        }
+        self._counts: defaultdict[str, Series] = defaultdict(lambda: defaultdict(float))
+        for name in ("odar_cost_usd", "odar_unpriced_calls", "odar_degraded"):
+            self._counts[name][()] = 0
         self._routed = RoutedTotals()
-        text = "Time per request."
-        self._seconds = Histogram("odar_request_seconds", text, ("path",), buckets=_BUCKETS, registry=None)
-        self._seconds_of = {path: self._seconds.labels(path) for path in (*Route, DIRECT, "none")}
-        predecessor = self._read_snapshot(self._workers.number)
-        self._inherited = [] if predecessor is None else [predecessor]
-        """The counts of the killed or restarted worker that this one replaces: counters must not fall."""
-        for snapshot in self._inherited:
-            snapshot.samples = {name: each for name, each in snapshot.samples.items() if each[0] != "gauge"}
+        predecessor, _ = self._read_snapshot(self._workers.number)
+        gauges = {name for name, (family, *_) in _METRICS.items() if family is GAUGE}
+        self._inherited = {name: series for name, series in predecessor.items() if name not in gauges}
+        """What the killed or restarted worker that this one replaces has counted: counters must not fall."""
 
     def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
-        add = self._add
+        counts = self._counts
         trace = record.trace
         path = (record.path if isinstance(trace, Trace) else None) or "none"
-        add("odar_requests", 1, record.endpoint, path, str(record.http_status))
-        self._seconds_of[path].observe(record.seconds)
+        counts["odar_requests"][record.endpoint, path, str(record.http_status)] += 1
+        counts[_SECONDS][path, _EDGE_NAMES[bisect_left(_EDGES, record.seconds)]] += 1
+        counts[_SECONDS][path, "sum"] += record.seconds
         for call in trace.calls:
-            add("odar_calls", call.samples, call.provider, call.model)
+            counts["odar_calls"][call.provider, call.model] += call.samples
             if call.failed:
-                add("odar_call_failures", 1, call.provider, call.model)
-            add("odar_tokens", call.usage.input or 0, call.model, "input")
-            add("odar_tokens", call.usage.cached or 0, call.model, "cached")
-            add("odar_tokens", call.usage.output or 0, call.model, "output")
+                counts["odar_call_failures"][call.provider, call.model] += 1
+            counts["odar_tokens"][call.model, "input"] += call.usage.input or 0
+            counts["odar_tokens"][call.model, "cached"] += call.usage.cached or 0
+            counts["odar_tokens"][call.model, "output"] += call.usage.output or 0
             if call.cost_usd is None:
-                add("odar_unpriced_calls", 1)
+                counts["odar_unpriced_calls"][()] += 1
             else:
-                add("odar_cost_usd", call.cost_usd)
+                counts["odar_cost_usd"][()] += call.cost_usd
         if not isinstance(trace, Trace):
             return
         if trace.plan.session is not None:
-            add("odar_session_requests", 1, trace.plan.session.event)
+            counts["odar_session_requests"][(trace.plan.session.event,)] += 1
         self._routed.add_trace(trace)
         parameters = record.query.parameters if record.query else NO_PARAMETERS
         for agent, (answers, cut) in cut_off_counts(trace.candidates, parameters).items():
-            add("odar_answers", answers, agent)
-            add("odar_cut_off_answers", cut, agent)
-        if trace.degradations:
-            add("odar_degraded", 1)
-
-    def _add(self, name: str, amount: float, *labels: str) -> None:
-        values = self._counts[name]
-        values[labels] = values.get(labels, 0.0) + amount
+            counts["odar_answers"][(agent,)] += answers
+            counts["odar_cut_off_answers"][(agent,)] += cut
+        counts["odar_degraded"][()] += bool(trace.degradations)
 
     async def render(self) -> bytes:
         """Return all metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
@@ -144,148 +160,119 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        snapshots = [*self._inherited, *self._others()]
-        for metric in self._own_metrics():
-            yield _merge(metric, snapshots)
-        yield from _savings_metrics(_sum_routed(self._routed, *(each.routed for each in snapshots)))
-        if self._service is not None:
-            yield from _shared_metrics(self._service)
-
-    def snapshot(self, breakers: Mapping[str, BreakerReport]) -> bytes:
-        """Return the counts of this worker and its predecessors, for the other workers."""
-        samples: Samples = {}
-        for metric in self._own_metrics():
-            merged = _merge(metric, self._inherited).samples
-            samples[metric.name] = (
-                metric.type,
-                [(each.name, tuple(each.labels.items()), float(each.value)) for each in merged],
+        values = self._own_values()
+        for others, _ in self._others():
+            _add(values, others)
+        routed: Any = {name: value for (name,), value in values[_ROUTED].items()}
+        values |= _savings(RoutedTotals(**routed)) | _shared_values(self._service)
+        for name, (family, text, labels) in _METRICS.items():
+            metric = family(name, text, labels=labels)
+            for label_values, value in sorted(values.get(name, {}).items()):
+                metric.add_metric(label_values, value)
+            if metric.samples:
+                yield metric
+        seconds = values.get(_SECONDS, {})
+        histogram = HistogramMetricFamily(_SECONDS, "Time per request.", labels=("path",))
+        for path in _PATHS:
+            counts = accumulate(seconds.get((path, edge), 0) for edge in _EDGE_NAMES)
+            histogram.add_metric(
+                (path,), list(zip(_EDGE_NAMES, counts, strict=True)), seconds.get((path, "sum"), 0)
             )
-        routed = _sum_routed(self._routed, *(each.routed for each in self._inherited))
-        return msgspec.msgpack.encode(Snapshot(samples, routed, dict(breakers)))
+        yield histogram
 
-    def breakers_elsewhere(self) -> list[Mapping[str, BreakerReport]]:
-        return [each.breakers for each in self._others()]
+    def snapshot(self, breakers: dict[str, BreakerReport]) -> bytes:
+        """Return the values of this worker and its predecessors, for the other workers."""
+        return msgspec.msgpack.encode((self._own_values(), breakers))
 
-    def _others(self) -> list[Snapshot]:
-        numbers = (number for number in range(self._workers.count) if number != self._workers.number)
-        return [found for number in numbers if (found := self._read_snapshot(number)) is not None]
+    def breakers_elsewhere(self) -> list[dict[str, BreakerReport]]:
+        return [breakers for _, breakers in self._others()]
 
-    def _read_snapshot(self, number: int) -> Snapshot | None:
+    def _others(self) -> Iterator[tuple[Values, dict[str, BreakerReport]]]:
+        return (self._read_snapshot(i) for i in range(self._workers.count) if i != self._workers.number)
+
+    def _read_snapshot(self, number: int) -> tuple[Values, dict[str, BreakerReport]]:
         body = self._workers.snapshot(number)
-        return None if body is None else _DECODER.decode(body)
+        return ({}, {}) if body is None else _DECODER.decode(body)
 
-    def _own_metrics(self) -> Iterator[Metric]:
-        for name, (text, labels) in _COUNTERS.items():
-            yield _counter(name, text, self._counts[name].copy(), *labels)
-        yield _gauge("odar_in_flight", "Requests being answered.", self._concurrency_limit.in_flight)
-        yield _gauge("odar_in_flight_limit", "Requests beyond it are refused.", self._concurrency_limit.limit)
-        yield _gauge("odar_tasks", "Tasks of the event loop; idle, always as many.", self._tasks)
-        yield from self._seconds.collect()
-        if self._service is not None:
-            yield from _worker_metrics(self._service)
-
-
-def _merge(metric: Metric, snapshots: Sequence[Snapshot]) -> Metric:
-    if not snapshots:
-        return metric
-    values = {(each.name, tuple(each.labels.items())): each.value for each in metric.samples}
-    combine = _COMBINE.get(metric.name, operator.add)
-    for snapshot in snapshots:
-        for name, labels, value in snapshot.samples.get(metric.name, ("", ()))[1]:
-            known = values.get((name, labels))
-            together = min if name.endswith("_created") else combine
-            values[name, labels] = value if known is None else together(known, value)
-    metric.samples = [Sample(name, dict(labels), value) for (name, labels), value in values.items()]
-    return metric
-
-
-def _sum_routed(*totals: RoutedTotals) -> RoutedTotals:
-    names = [each.name for each in fields(RoutedTotals)]
-    return RoutedTotals(**{name: sum(getattr(each, name) for each in totals) for name in names})
+    def _own_values(self) -> Values:
+        """Return what this worker counts, and the gauges of its parts."""
+        service = self._service
+        limits = service.connection_limits
+        values: Values = {name: dict(series) for name, series in self._counts.copy().items()} | {
+            _ROUTED: {(name,): value for name, value in asdict(self._routed).items()},
+            "odar_in_flight": {(): service.concurrency_limit.in_flight},
+            "odar_in_flight_limit": {(): service.concurrency_limit.limit},
+            "odar_tasks": {(): self._tasks},
+            "odar_connections": {(): limits.open},
+            "odar_refused_connections": {(reason,): count for reason, count in limits.refused.copy().items()},
+            "odar_breaker_state": {
+                (name,): BREAKER_STATES.index(breaker.state) for name, breaker in service.breakers.copy().items()
+            },
+        }
+        if service.store is not None:
+            health = service.store.health()
+            values["odar_store_up"] = {(): int(health.ok)}
+            values["odar_store_queue"] = {(): health.queued}
+            values["odar_store_written"] = {(): health.stored}
+            values["odar_store_lost"] = {("shed",): health.dropped, ("rejected",): health.rejected}
+        if (observer := service.traffic_observer) is not None:
+            values["odar_observed"] = {(): observer.observed}
+            values["odar_observe_dropped"] = {(why,): count for why, count in observer.dropped.copy().items()}
+        _add(values, self._inherited)
+        return values
 
 
-def _worker_metrics(service: Service) -> Iterator[Metric]:
-    """Yield what the parts of one worker count."""
-    limits = service.connection_limits
-    yield _gauge("odar_connections", "Connections of clients.", limits.open)
-    refused = {(reason,): count for reason, count in sorted(limits.refused.items())}
-    yield _counter("odar_refused_connections", "Connections closed for passing a limit.", refused, "reason")
-    states = {(name,): BREAKER_STATES.index(breaker.state) for name, breaker in service.breakers.copy().items()}
-    yield _gauge("odar_breaker_state", "0 closed, 1 half open, 2 open.", states, "provider")
-    if service.store is not None:
-        health = service.store.health()
-        yield _gauge("odar_store_up", "1 while the database takes what is written.", health.ok)
-        yield _gauge("odar_store_queue", "Traces that wait to be written.", health.queued)
-        yield _counter("odar_store_written", "Traces written.", health.stored)
-        lost = {("shed",): health.dropped, ("rejected",): health.rejected}
-        yield _counter("odar_store_lost", "Traces that were not written.", lost, "why")
-    if (observer := service.traffic_observer) is not None:
-        yield _counter("odar_observed", "Questions that were also answered in the background.", observer.observed)
-        dropped = {(reason,): count for reason, count in sorted(observer.dropped.copy().items())}
-        yield _counter("odar_observe_dropped", "Chosen questions that were not observed.", dropped, "reason")
+def _add(values: Values, others: Values) -> None:
+    """Add the values of another worker."""
+    for name, series in others.items():
+        combine: Callable[[float, float], float] = _COMBINE.get(name, operator.add)
+        known = values.setdefault(name, {})
+        for labels, value in series.items():
+            known[labels] = combine(known[labels], value) if labels in known else value
 
 
-def _shared_metrics(service: Service) -> Iterator[Metric]:
-    """Yield what all workers read from the store and from files; may block."""
+def _savings(totals: RoutedTotals) -> Values:
+    saved = savings(totals)
+    return {
+        "odar_saved_calls": {(): saved["calls_saved"]},
+        "odar_saved_cost_usd": {} if saved["usd_saved"] is None else {(): saved["usd_saved"]},
+        "odar_costs_more_than_slow": {(): bool(saved["warning"])},
+        "odar_compared": {(): totals.compared},
+        "odar_changed": {(): totals.changed},
+    }
+
+
+def _shared_values(service: Service) -> Values:
+    """Return what all workers read from the store and from files; may block."""
     # of several sources of a model and step, the one that drifts most
     drifts = [row for row in service.alignment_report() if row.drift_z is not None]
     drifts.sort(key=lambda row: (row.drifting, abs(row.drift_z or 0)))
-    z = {(row.model, row.step): row.drift_z or 0.0 for row in drifts}
-    drifting = {(row.model, row.step): float(row.drifting) for row in drifts}
-    yield _gauge("odar_energy_drift_z", "Served against calibrated energies.", z, "model", "step")
-    yield _gauge("odar_energy_drifting", "1 where they drift apart.", drifting, "model", "step")
     # not the targets of requests: clients could create any number of labels
-    report = service.odar.targets.report()
-    rows = {(row.scope, row.kind): row for row in report if not row.scope.startswith("request")}
-    labels = ("scope", "kind")
-    targets = {key: row.target for key, row in rows.items()}
-    actual = {key: row.actual for key, row in rows.items() if row.actual is not None}
-    questions = {key: row.questions for key, row in rows.items()}
-    yield _gauge("odar_target", "Mean calls or US dollars to meet.", targets, *labels)
-    yield _gauge("odar_target_actual", "Mean over all questions under it.", actual, *labels)
-    yield _counter("odar_target_questions", "Questions under it.", questions, *labels)
+    targets = {
+        (row.scope, row.kind): row for row in service.odar.targets.report() if not row.scope.startswith("request")
+    }
+    values: Values = {
+        "odar_energy_drift_z": {(row.model, row.step): row.drift_z or 0.0 for row in drifts},
+        "odar_energy_drifting": {(row.model, row.step): row.drifting for row in drifts},
+        "odar_target": {key: row.target for key, row in targets.items()},
+        "odar_target_actual": {key: row.actual for key, row in targets.items() if row.actual is not None},
+        "odar_target_questions": {key: row.questions for key, row in targets.items()},
+    }
     if (certificate := service.odar.certificate) is not None:
-        holds = not certificate.problems()
-        yield _gauge("odar_certificate_holds", "1 while the installed certificate holds.", holds)
+        values["odar_certificate_holds"] = {(): not certificate.problems()}
     if service.traffic_observer is not None and service.store is not None:
-        yield from _comparison_metrics(service.store.observations)
+        values |= _comparison(service.store.observations)
+    return values
 
 
-def _comparison_metrics(observations: Observations) -> Iterator[Metric]:
-    """Yield how often the cascade differs from slow."""
-    fallen_back = observations.fallback_at is not None
-    yield _gauge("odar_fallback", "1 while slow answers because the cascade differed too often.", fallen_back)
+def _comparison(observations: Observations) -> Values:
+    """Return how often the cascade differs from slow."""
+    values: Values = {"odar_fallback": {(): observations.fallback_at is not None}}
     try:
         comparison = observations.comparison()
     except StoreError:
-        return  # `odar_store_up` says so
-    mean, low, high = comparison.excess()
-    bounds = {("low",): low, ("high",): high} | ({} if mean is None else {("mean",): mean})
-    text = "How much more often the cascade differs from slow than slow from itself, at any time."
-    yield _gauge("odar_excess_difference", text, bounds, "bound")
-    yield _counter("odar_compared_with_slow", "Questions that this is known from.", comparison.questions)
-
-
-def _savings_metrics(totals: RoutedTotals) -> Iterator[Metric]:
-    saved = savings(totals)
-    yield _gauge("odar_saved_calls", "Calls saved against one slow call a question.", saved["calls_saved"])
-    known = {} if saved["usd_saved"] is None else {(): saved["usd_saved"]}
-    yield _gauge("odar_saved_cost_usd", "US dollars saved against one slow call a question.", known)
-    text = "1 where always asking the slow model would cost less."
-    yield _gauge("odar_costs_more_than_slow", text, bool(saved["warning"]))
-    yield _counter("odar_compared", "Questions that fast and another agent answered.", totals.compared)
-    yield _counter("odar_changed", "Those whose answer is not the fast agent's.", totals.changed)
-
-
-def _gauge(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _add_values(GaugeMetricFamily(name, text, labels=labels), values)
-
-
-def _counter(name: str, text: str, values: Values, *labels: str) -> Metric:
-    return _add_values(CounterMetricFamily(name, text, labels=labels), values)
-
-
-def _add_values(family: GaugeMetricFamily | CounterMetricFamily, values: Values) -> Metric:
-    for labels, value in values.items() if isinstance(values, Mapping) else [((), values)]:
-        family.add_metric(labels, value)
-    return family
+        return values  # `odar_store_up` says so
+    excess = comparison.excess()._asdict()
+    values["odar_excess_difference"] = {(bound,): value for bound, value in excess.items() if value is not None}
+    values["odar_compared_with_slow"] = {(): comparison.questions}
+    return values

@@ -32,9 +32,7 @@ _BUILT_IN_ORIGINS = frozenset(f"profile {name}" for name in PROFILES)
 class ServedModels:
     """ODAR's own models (`DIAL_MODELS`, `PATH_MODELS`) and those of the settings.
 
-    Args:
-        odar: has the settings and the providers.
-        ready_providers: names of providers that were given to the engine ready-made.
+    `ready_providers` were given to the engine ready-made.
     """
 
     def __init__(self, odar: Odar, ready_providers: Collection[str] = ()) -> None:
@@ -45,21 +43,26 @@ class ServedModels:
         named = dict.fromkeys([*settings.models, *agents])
         self.known_names = frozenset(["", *DIAL_MODELS, *PATH_MODELS, *named])
         """Names that are not made up by a client; the empty one is of requests that could not be read."""
-        self._usable = {name: self.is_usable(name) for name in named}
+        self._usable = {name: settings.card(name).provider for name in named if self.is_usable(name)}
+        """The provider of every usable model of the settings."""
         self._unreachable: frozenset[str] = frozenset()
         """Providers that did not answer the last check."""
         self._checked_at = -math.inf
+        self._started = int(time.time())
 
     async def listed(self, key: Key | None = None) -> list[str]:
         """Return the name of every model that this key can use and whose server answers."""
         await self._check_providers()
         names = [*DIAL_MODELS, *(name for name, path in PATH_MODELS.items() if allows_path(key, path))]
-        names += [name for name, provider in self._usable_models() if provider not in self._unreachable]
+        names += [name for name, provider in self._usable.items() if provider not in self._unreachable]
         allowed = key.limits.models if key is not None else None
         return [name for name in names if allowed is None or name in allowed]
 
-    def facts(self, name: str) -> dict[str, Any]:
-        """Return what a model can do, its price, and its role in the cascade; ODAR's own models have all roles."""
+    def entry(self, name: str) -> dict[str, Any]:
+        """Return what SDKs read, and by what a client may choose a model (SPEC 11.3).
+
+        ODAR's own models have all roles in the cascade.
+        """
         settings = self._settings
         roles = {agent: settings.models_of(agent) for agent in settings.agent_names}
         own = name in DIAL_MODELS or name in PATH_MODELS
@@ -69,6 +72,11 @@ class ServedModels:
         kinds = {provider.kind for card in cards if (provider := settings.providers.get(card.provider))}
         price = None if own else cards[0].price
         return {
+            "id": name,
+            "object": "model",
+            "type": "model",
+            "display_name": name,
+            "created": self._started,
             "owned_by": "odar" if own else cards[0].provider,
             "context_length": None if None in contexts else max(filter(None, contexts)),
             "input_modalities": ["text", "image"] if any(card.images for card in cards) else ["text"],
@@ -85,14 +93,13 @@ class ServedModels:
         provider = self._settings.providers.get(card.provider)
         if provider is None or card.provider not in self._configured:
             return False
-        try:
+        with contextlib.suppress(SettingsError):
             return not provider.api_key_env or api_key(card.provider, provider) is not None
-        except SettingsError:
-            return False
+        return False
 
     def check(self, name: str) -> None:
         """Raise ApiError 404 if a client cannot use a model, which may be written `provider/model`."""
-        if self._usable.get(name):
+        if name in self._usable:
             return
         message = f"there is no model {name!r}; GET /v1/models lists them"
         with contextlib.suppress(UnknownName, SettingsError):
@@ -102,10 +109,6 @@ class ServedModels:
             if provider is not None and provider.api_key_env:
                 message = f"model {name!r} cannot be used: {provider.api_key_env} is not set for `odar serve`"
         raise ApiError(404, message, "model_not_found", "model")
-
-    def _usable_models(self) -> list[tuple[str, str]]:
-        """Return the name and the provider of every usable model of the settings."""
-        return [(name, self._settings.card(name).provider) for name, usable in self._usable.items() if usable]
 
     async def _check_providers(self) -> None:
         """Update the list of unreachable providers, unless it is recent."""
@@ -123,7 +126,7 @@ class ServedModels:
                 pass  # the server answers, but rejects the request or has no list of models
             return True
 
-        names = {provider for _, provider in self._usable_models()}
+        names = set(self._usable.values())
         reachable = await asyncio.gather(*map(answers, names))
         self._unreachable = frozenset(name for name, answered in zip(names, reachable, strict=True) if not answered)
 

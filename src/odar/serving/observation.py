@@ -171,17 +171,14 @@ class TrafficObserver:
         crossed = await self._store.run(add)
         if crossed is not None:
             excess = crossed.excess(alpha=0.1)  # 5% at its lower end, by which it was decided
+            everybody = record.key_id is None or self._store.observations.fell_back(EVERY_KEY)
             LOG.warning(
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
                 " %s answers %s until `odar observe --resume`",
-                excess.mean, crossed.questions, excess.low, limit, self._slow_model, self._fell_back_for(record),
+                excess.mean, crossed.questions, excess.low, limit, self._slow_model,
+                "every request" if everybody else f"the requests of key {record.key_id}",
             )  # fmt: skip
-
-    def _fell_back_for(self, record: Record) -> str:
-        """Return whose requests slow answers after an observation of this request."""
-        everybody = record.key_id is None or self._store.observations.fell_back(EVERY_KEY)
-        return "every request" if everybody else f"the requests of key {record.key_id}"
 
     async def _ask_cascade(
         self, trace: Trace, query: Query, ledger: Ledger, record: Record, paid: Call

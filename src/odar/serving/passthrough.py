@@ -17,8 +17,7 @@ from odar.conversation import ChatParameters, Wire
 from odar.errors import BudgetExceeded, plural
 from odar.formats import dump_json
 from odar.forwarding import select_body
-from odar.options import AskOptions
-from odar.providers.base import Message, Reply, Request, Sampling
+from odar.providers.base import Message, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
 from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
@@ -26,7 +25,7 @@ from odar.serving.protocols.chat import DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
 from odar.serving.protocols.fields import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
-from odar.types import DIRECT, Ask, Query, Spend
+from odar.types import DIRECT, Ask, Query
 
 MAX_INPUTS = 2048
 """Largest number of texts in a request, as at OpenAI."""
@@ -101,10 +100,10 @@ class PassThrough(Endpoint):
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
-        chat_request, options = await self._receive(state)
-        card = self._card(chat_request, options)
-        ledger, _ = await self._open_ledger(state, chat_request, options)
-        query = chat_request.query
+        await self._receive(state)
+        card = self._card(state)
+        ledger = await self._open_ledger(state)
+        query = state.request.query
         self._check_limits(ledger, card, query)
         # what the provider gets
         provider = service.settings.providers.get(card.provider)
@@ -118,7 +117,7 @@ class PassThrough(Endpoint):
             unlisted_model=card.name not in service.settings.models,
         )
         body, note = select_body(
-            {**chat_request.body_fields, "model": card.id},
+            {**state.request.body_fields, "model": card.id},
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
@@ -129,13 +128,32 @@ class PassThrough(Endpoint):
         with CancelOnDisconnect(state.exchange):
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
-        await self._respond(state, reply, ledger.spend(), note, stream=chat_request.stream)
+        # the reply, with its cost
+        spend = ledger.spend()
+        payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
+        if isinstance(usage := payload.get("usage"), dict):
+            payload["usage"] = {**usage, "cost": spend.cost_usd}
+        payload["odar"] = {
+            "trace_id": state.trace_id,
+            "calls": spend.calls,
+            "cost_usd": spend.cost_usd,
+            "degraded": False,
+            "degradations": [],
+            "notes": [note] if note else [],
+        }
+        headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
+        data = await asyncio.to_thread(dump_json, payload)
+        content_headers = JSON_HEADERS
+        if state.request.stream and "choices" in payload:  # the whole answer in one event
+            data = b"data: %b\n\n%b" % (data, DONE)
+            content_headers = EVENT_STREAM_HEADERS
+        await state.exchange.respond(200, data, [*content_headers, *headers])
 
-    def _card(self, request: ChatRequest, options: AskOptions) -> ModelCard:
+    def _card(self, state: RequestState) -> ModelCard:
         """Return the model of a request; raise ApiError if its server cannot have this endpoint."""
-        if options.model is None:
-            raise bad_field("model", f"{request.model!r} is for questions only; send the name of one model")
-        card = self._service.settings.card(options.model)
+        if state.options.model is None:
+            raise bad_field("model", f"{state.request.model!r} is for questions only; send the name of one model")
+        card = self._service.settings.card(state.options.model)
         provider = self._service.settings.providers.get(card.provider)
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
@@ -151,23 +169,3 @@ class PassThrough(Endpoint):
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
         if ledger.affordable(card, query.messages, query.parameters.max_tokens, n) < n:
             raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")
-
-    async def _respond(self, state: RequestState, reply: Reply, spend: Spend, note: str, *, stream: bool) -> None:
-        payload = dict((reply.completions[0].wire or Wire("openai", {})).value)
-        if isinstance(usage := payload.get("usage"), dict):
-            payload["usage"] = {**usage, "cost": spend.cost_usd}
-        payload["odar"] = {
-            "trace_id": state.trace_id,
-            "calls": spend.calls,
-            "cost_usd": spend.cost_usd,
-            "degraded": False,
-            "degradations": [],
-            "notes": [note] if note else [],
-        }
-        headers = [(b"x-odar-trace", state.trace_id.encode()), *spend_headers(spend)]
-        data = await asyncio.to_thread(dump_json, payload)
-        content_headers = JSON_HEADERS
-        if stream and "choices" in payload:  # the whole answer in one event
-            data = b"data: %b\n\n%b" % (data, DONE)
-            content_headers = EVENT_STREAM_HEADERS
-        await state.exchange.respond(200, data, [*content_headers, *headers])

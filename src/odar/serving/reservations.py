@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cache, partial
 
@@ -36,13 +35,10 @@ def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None 
 
 async def reserve(
     odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
-) -> tuple[Reservation, AskOptions]:
+) -> tuple[Reservation, AskOptions, Ledger]:
     """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
 
-    The request has about `size` bytes.
-
-    Returns:
-        The reservation, and the engine's options with a ledger and a path that keep within it.
+    The request has about `size` bytes. The options and the ledger that are returned keep within the reservation.
 
     Raises:
         ApiError: 403 if a price is unknown.
@@ -67,7 +63,7 @@ async def reserve(
     if reserved.choice:
         options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
     ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
-    return reserved, dataclasses.replace(options, ledger=ledger)
+    return reserved, options, ledger
 
 
 def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
@@ -104,18 +100,19 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
         # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
     call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
+
+    def need(walk: Walk) -> Need:
+        asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]  # others cannot answer
+        needs = [(ask.samples, call_need(ask)) for ask in asks]
+        return Need(
+            sum(count * each.usd for count, each in needs), sum(count * each.tokens for count, each in needs)
+        )
+
     try:
-        needs = [(walk, _walk_need(team, walk, call_need)) for walk in walks]
+        needs = [(walk, need(walk)) for walk in walks]
     except BudgetExceeded as error:
         raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
     return sorted(needs, key=lambda each: (-each[1].usd, -each[1].tokens))
-
-
-def _walk_need(team: Team, walk: Walk, call_need: Callable[[Ask], Need]) -> Need:
-    """Return the highest need of a walk; agents that cannot answer this query are left out."""
-    asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]
-    needs = [(ask.samples, call_need(ask)) for ask in asks]
-    return Need(sum(count * need.usd for count, need in needs), sum(count * need.tokens for count, need in needs))
 
 
 def _call_need(team: Team, ask: Ask, priced: bool) -> Need:

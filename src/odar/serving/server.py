@@ -25,9 +25,9 @@ import uvicorn
 from starlette.applications import Starlette
 
 from odar.descriptors import descriptor_limit, raise_descriptor_limit
-from odar.serving.concurrency import ConcurrencyLimit
-from odar.serving.connections import ConnectionLimits, LimitedProtocol
-from odar.serving.workers import Workers
+from odar.serving.connections import LimitedProtocol
+from odar.serving.service import Service
+from odar.serving.workers import LEAVING, Workers
 from odar.settings import GatewaySettings
 
 LOG = logging.getLogger("odar.serving")
@@ -101,7 +101,7 @@ class BalancedListener:
 
     def close(self) -> None:
         """Accept no more connections; those that wait are left to other workers."""
-        self._workers.mark_leaving()
+        self._workers.mark(LEAVING)
         if self._socket.fileno() >= 0:
             self._loop.remove_reader(self._socket)
         if self._timer is not None:
@@ -112,7 +112,7 @@ class BalancedListener:
         await asyncio.gather(*self._accepting, return_exceptions=True)
 
     def _on_connection(self) -> None:
-        connections = self._workers.connections + len(self._accepting)
+        connections = self._workers.connections[self._workers.number] + len(self._accepting)
         if connections <= self._workers.fewest_connections + 1:
             self._accept()
         else:
@@ -145,17 +145,10 @@ class BalancedListener:
 class DrainingServer(uvicorn.Server):
     """A uvicorn server that announces its shutdown and lets running requests finish."""
 
-    def __init__(
-        self,
-        config: uvicorn.Config,
-        concurrency_limit: ConcurrencyLimit,
-        limits: ConnectionLimits | None = None,
-        workers: Workers | None = None,
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
-        self._limits = limits or ConnectionLimits()
-        self._concurrency_limit = concurrency_limit
-        self._workers = workers or Workers()
+        self._service = service
+        self._workers = service.workers
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -193,13 +186,15 @@ class DrainingServer(uvicorn.Server):
         If this worker alone is to end, the others accept connections. It refuses no request, and closes each
         connection after its next answer.
         """
-        if self._concurrency_limit.draining or self._limits.last_requests or self._loop is None:
+        service = self._service
+        ending = service.concurrency_limit.draining or service.connection_limits.last_requests
+        if ending or self._loop is None:
             super().handle_exit(sig, frame)
             return
         if self._workers.stopping:
-            self._concurrency_limit.draining = True
+            service.concurrency_limit.draining = True
         else:
-            self._limits.last_requests = True
+            service.connection_limits.last_requests = True
             self._loop.call_soon_threadsafe(self._close_listeners)
         # A signal handler can interrupt the loop at any step, so it only schedules the shutdown.
         self._loop.call_soon_threadsafe(self._loop.call_later, NOTICE_S, super().handle_exit, sig, frame)
@@ -218,7 +213,8 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
     """Return a server for an application of `create_app`."""
     return_freed_memory()  # before the difficulty models are loaded
     raise_descriptor_limit()
-    protocol: Any = partial(LimitedProtocol, app.state.service.connection_limits)  # uvicorn only calls it
+    service = app.state.service
+    protocol: Any = partial(LimitedProtocol, service.connection_limits)  # uvicorn only calls it
     config = uvicorn.Config(
         app,
         host=gateway.host,
@@ -233,5 +229,4 @@ def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
         timeout_graceful_shutdown=max(1, round(gateway.drain_s)),
         backlog=max(2048, 2 * gateway.max_in_flight),
     )
-    service = app.state.service
-    return DrainingServer(config, service.concurrency_limit, service.connection_limits, service.workers)
+    return DrainingServer(config, service)

@@ -7,7 +7,7 @@ import dataclasses
 from typing import Any
 
 from odar.engine import Odar
-from odar.errors import OdarError, SettingsError, UnknownName, one_line
+from odar.errors import OdarError, SettingsError, one_line
 from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.dial import Dial
@@ -16,7 +16,7 @@ from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, Guard
 from odar.providers.http import HttpProvider
 from odar.served.alignment import AlignmentRow
 from odar.serving.access import AccessPolicy
-from odar.serving.concurrency import ConcurrencyLimit
+from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.keys import Key, KeyCache, allows_path
@@ -24,7 +24,6 @@ from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
 from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
-from odar.serving.per_key_threads import PerKeyThreads
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.store import Store
 from odar.serving.workers import PUBLISH_S, Workers
@@ -43,7 +42,7 @@ class Service:
     """The parts of a gateway that all endpoints share.
 
     Args:
-        settings: the user's settings; the engine waits less long for a provider that is too busy.
+        settings: the user's settings.
         store: keys and traces; without one, only this machine has access and no trace is kept.
         logs: receives a line for each request.
         workers: shared with the other workers of the gateway.
@@ -78,7 +77,7 @@ class Service:
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
-        self.metrics = Metrics(self.concurrency_limit, self.workers, self)
+        self.metrics = Metrics(self)
         self.traffic_observer = None
         if store is not None and settings.store.enabled:
             self.traffic_observer = TrafficObserver(self.odar, store)
@@ -165,18 +164,6 @@ class Service:
             self.store.put(stored.without_conversation())
         if self.traffic_observer is not None:
             self.traffic_observer.offer(record)
-
-    async def mark(self, trace_id: str, correct: bool, note: str | None, key: Key | None) -> bool:
-        """Mark an answer; return False if the trace is unknown or another key's. An admin's key may mark all."""
-        if self.store is None:
-            return False
-        try:
-            if key is not None and not key.admin and (await self.store.get(trace_id))["key_id"] != key.id:
-                return False
-            await self.store.mark(trace_id, correct, note)
-        except UnknownName:
-            return False
-        return True
 
     def alignment_report(self) -> list[AlignmentRow]:
         """Return the served energies of each model; can read a file."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import struct
+import threading
 import time
 import zlib
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -17,13 +18,17 @@ from contextlib import suppress
 from operator import attrgetter
 
 import msgspec
+from sqlalchemy import delete, select
 
 from odar.conversation import Message
 from odar.errors import StoreError
 from odar.policy.session import Session, SessionRequest
-from odar.serving.stored_sessions import SESSION_TTL_S, StoredSessions
+from odar.traces.database import Database, sessions, upsert
 from odar.types import Query, Trace
 
+SESSION_TTL_S = 3600.0
+"""Seconds after its last answer that a conversation is kept."""
+_MAX_UNSAVED = 10_000
 _SESSION_HEADERS = (b"x-session-id", b"session_id")
 _DECODER = msgspec.msgpack.Decoder(Session)
 _HEAD = struct.Struct("<16s8sdII")
@@ -31,6 +36,56 @@ _HEAD = struct.Struct("<16s8sdII")
 _SLOT_BYTES = 1024
 _WAYS = 4
 """Slots in which a key can be."""
+
+
+class StoredSessions:
+    """Sessions that gateways on several machines share: written with the traces, read at the next request.
+
+    Thread-safe; only `put` can be called in an event loop.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = threading.Lock()
+        self._unsaved: dict[str, tuple[bytes, float]] = {}
+        self._is_down = False
+
+    def put(self, key: bytes, state: bytes, at: float) -> None:
+        """Store the state of a session with the next traces; returns at once. If too many wait, it is dropped."""
+        with self._lock:
+            if len(self._unsaved) < _MAX_UNSAVED:
+                self._unsaved[key.hex()] = state, at
+
+    def get(self, key: bytes) -> bytes | None:
+        """Return the last state of a session that a gateway stored; None while the database fails."""
+        if self._is_down:
+            return None
+        with self._database.read() as connection:
+            return connection.scalar(select(sessions.c.state).where(sessions.c.id == key.hex()))
+
+    def write(self) -> None:
+        """Write what waits; an older state never replaces a newer one."""
+        with self._lock:
+            batch, self._unsaved = self._unsaved, {}
+        if not batch:
+            return
+        rows = [{"id": key, "state": state, "at": at} for key, (state, at) in sorted(batch.items())]
+        try:
+            with self._database.write() as connection:
+                statement = upsert(connection)(sessions).values(rows)
+                new = {name: statement.excluded[name] for name in ("state", "at")}
+                newer = sessions.c.at < statement.excluded.at
+                connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=new, where=newer))
+            self._is_down = False
+        except BaseException:
+            self._is_down = True
+            with self._lock:
+                self._unsaved = batch | self._unsaved
+            raise
+
+    def delete_old(self) -> None:
+        with self._database.write() as connection:
+            connection.execute(delete(sessions).where(sessions.c.at < time.time() - SESSION_TTL_S))
 
 
 class SessionTable:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from odar.errors import StoreError, UnknownName
 from odar.serving.budgets import Budgets
 from odar.serving.keys import KeyCache, all_keys, keys_version
-from odar.serving.stored_sessions import StoredSessions
+from odar.serving.sessions import StoredSessions
 from odar.settings import Settings
 from odar.traces.archive import Archive
 from odar.traces.database import Database
@@ -90,8 +90,9 @@ class Store:
         """Return one trace with its document and feedback; raise UnknownName if there is none."""
         return await self._after_flush(partial(self.archive.get, trace_id))
 
-    async def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
-        await self._after_flush(partial(self.archive.mark, trace_id, correct, note))
+    async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
+        """Mark an answer; see `Archive.mark`."""
+        await self._after_flush(partial(self.archive.mark, trace_id, correct, note, by))
 
     async def run(self, work: Callable[[], T]) -> T:
         """Run work on the database in a thread of the store: those of the event loop parse bodies of questions."""

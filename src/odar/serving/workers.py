@@ -34,7 +34,8 @@ _SNAPSHOT_BYTES = 1 << 20
 _HEAD_BYTES = 8
 _RESTART_PAUSE_S = 1.0
 """Pause before a worker is replaced that did not get ready."""
-_STARTED, _READY, _LEAVING = 1, 2, 3
+STARTED, READY, LEAVING = 1, 2, 3
+"""States of a worker: no error in its settings, so that others can be started; ready; accepts no connections."""
 _CANNOT_FORK = not hasattr(os, "fork")
 
 
@@ -68,11 +69,11 @@ class Workers:
         """A pipe that is closed when the parent ends; None without workers."""
         self.sessions = SessionTable(sessions)
         self._id = secrets.token_hex(8)
-        self._in_flight = _shared_integers(count)
-        self._connections = _shared_integers(count)
-        self._states = _shared_integers(count)
-        self._stopping = _shared_integers(1)
-        self._keys_required = _shared_integers(1)
+        self.in_flight = _shared_integers(count)
+        self.connections = _shared_integers(count)
+        self.states = _shared_integers(count)
+        """`STARTED`, `READY` or `LEAVING`, or 0 before."""
+        self._flags = _shared_integers(2)
         self._snapshots = [mmap.mmap(-1, _SNAPSHOT_BYTES) for _ in range(count if count > 1 else 0)]
 
     @property
@@ -81,47 +82,29 @@ class Workers:
         return f"{self._id}-{self.number}"
 
     @property
-    def in_flight_elsewhere(self) -> int:
-        return sum(self._in_flight) - self._in_flight[self.number] if self.count > 1 else 0
-
-    def set_in_flight(self, requests: int) -> None:
-        self._in_flight[self.number] = requests
-
-    @property
     def fewest_connections(self) -> int:
         """Connections of the worker that has fewest, of those that accept any."""
-        counts = zip(self._connections, self._states, strict=True)
-        return min((count for count, state in counts if state == _READY), default=0)
-
-    @property
-    def connections(self) -> int:
-        return self._connections[self.number]
-
-    def set_connections(self, count: int) -> None:
-        self._connections[self.number] = count
+        counts = zip(self.connections, self.states, strict=True)
+        return min((count for count, state in counts if state == READY), default=0)
 
     @property
     def stopping(self) -> bool:
         """Whether all workers are to stop, not only this one; always without workers."""
-        return self.count == 1 or bool(self._stopping[0])
+        return self.count == 1 or bool(self._flags[0])
+
+    def stop(self) -> None:
+        self._flags[0] = 1
 
     @property
     def keys_required(self) -> bool:
-        return bool(self._keys_required[0])
+        return bool(self._flags[1])
 
     def require_keys(self) -> None:
-        self._keys_required[0] = 1
+        self._flags[1] = 1
 
-    @property
-    def all_ready(self) -> bool:
-        return all(state == _READY for state in self._states)
-
-    def mark_ready(self) -> None:
-        self._states[self.number] = _READY
-
-    def mark_leaving(self) -> None:
-        """Note that this worker accepts no more connections."""
-        self._states[self.number] = _LEAVING
+    def mark(self, state: int) -> None:
+        """Set the state of this worker."""
+        self.states[self.number] = state
 
     def publish(self, snapshot: bytes) -> None:
         """Show a snapshot to the other workers; one that is too large is not shown."""
@@ -150,10 +133,6 @@ class Workers:
             gc.freeze()  # the collector would otherwise write to, and so copy, the memory that workers share
             _Supervisor(self, log).run()
 
-    def mark_started(self) -> None:
-        """Note that this worker has no error in its settings: the others can be started."""
-        self._states[self.number] = _STARTED
-
 
 class _Supervisor:
     """The parent process."""
@@ -178,7 +157,7 @@ class _Supervisor:
         for number in range(self._workers.count):
             if self._fork(number):
                 return
-            while number == 0 and not self._workers._states[0] and self._pids:
+            while number == 0 and not self._workers.states[0] and self._pids:
                 self._reap(os.WNOHANG)  # an error of the settings is reported once
                 time.sleep(0.01)
         while self._pids:
@@ -227,12 +206,12 @@ class _Supervisor:
         number = self._pids.pop(pid, None)
         if number is None:
             return None, False
-        ready = workers._states[number] >= _READY
+        ready = workers.states[number] >= READY
         code = os.waitstatus_to_exitcode(status)
-        workers._states[number] = workers._in_flight[number] = workers._connections[number] = 0
+        workers.states[number] = workers.in_flight[number] = workers.connections[number] = 0
         if not self._signal:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-            if not ready and not any(workers._states):
+            if not ready and not any(workers.states):
                 self._stop(signal.SIGTERM, code if code > 0 else 128 - code)  # none can start
             else:
                 self._log(f"worker {number} (process {pid}) {how}, and is replaced")
@@ -245,7 +224,7 @@ class _Supervisor:
 
     def _stop(self, number: int, code: int = 0) -> None:
         self._code = self._code or code
-        self._workers._stopping[0] = 1
+        self._workers.stop()
         for pid in list(self._pids):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

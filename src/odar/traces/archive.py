@@ -29,7 +29,7 @@ from odar.settings import Settings
 from odar.traces.database import Database, documents, feedback, responses, traces
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
-from odar.traces.record import UNMARKED, Filter, utc_or_error
+from odar.traces.record import Filter, utc_or_error
 from odar.traces.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
@@ -123,12 +123,17 @@ class Archive:
             return None
         return f"[{','.join(row.added[1:-1] for row in rows if row.added != '[]')}]"
 
-    def mark(self, trace_id: str, correct: bool, note: str | None = None) -> None:
-        """Mark an answer right or wrong; the last mark counts. Raise UnknownName if there is no such trace."""
+    def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
+        """Mark an answer right or wrong; the last mark counts.
+
+        Raises:
+            UnknownName: there is no such trace, or it is not of the key `by`.
+        """
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         note = replace_invalid_chars(note)
+        own = traces.c.id == trace_id if by is None else and_(traces.c.id == trace_id, traces.c.key_id == by)
         with self._database.write() as connection:
-            if connection.scalar(select(traces.c.id).where(traces.c.id == trace_id)) is None:
+            if connection.scalar(select(traces.c.id).where(own)) is None:
                 raise UnknownName("trace", trace_id, [])
             connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
             connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
@@ -181,7 +186,7 @@ def _has_prefix(prefix: str) -> ColumnElement[bool]:
 
 def _has_feedback(mark: str) -> ColumnElement[bool]:
     marked = select(feedback.c.trace_id)
-    if mark == UNMARKED:
+    if mark == "none":
         return traces.c.id.not_in(marked)
     return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
 

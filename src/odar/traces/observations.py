@@ -9,7 +9,6 @@ import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -87,10 +86,7 @@ class Observations:
 
         A key's own questions decide about itself. The cascade falls back for all keys if the others' questions show
         the same whichever key is left out, so that no key decides about others. Exactly one process is told so.
-
-        Args:
-            row: the observation; one that is stored already is not counted again.
-            at_most_differ: the excess above which slow answers; None never falls back.
+        None as `at_most_differ`, the excess above which slow answers, never falls back.
         """
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
         values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
@@ -144,11 +140,11 @@ class Observations:
         changed = {name: comparisons.c[name] + count for name, count in added.items()} | values
         connection.execute(statement.on_conflict_do_update(index_elements=["cascade", "key_id"], set_=changed))
 
-    def comparison(self, connection: Connection | None = None) -> Differences:
+    def comparison(self) -> Differences:
         sums = [func.coalesce(func.sum(comparisons.c[name]), 0) for name in Differences._fields]
         statement = select(*sums).where(comparisons.c.cascade == self._cascade)
-        with nullcontext(connection) if connection is not None else self._database.read() as own:
-            return Differences(*map(int, own.execute(statement).one()))
+        with self._database.read() as connection:
+            return Differences(*map(int, connection.execute(statement).one()))
 
     def refresh(self) -> None:
         """Read whether slow answers instead of the cascade."""
@@ -171,11 +167,7 @@ class Observations:
     ) -> dict[str, Any]:
         """Return what the cascade would have saved and how often it agrees with slow.
 
-        Args:
-            since: only observations from this time on, ISO 8601.
-            key_id: only observations of this key.
-            step: day, hour or minute of the series.
-            examples: maximum number of questions with differing answers.
+        The series is by `step` (day, hour or minute); up to `examples` questions with differing answers are shown.
         """
         c = observations.c
         conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
@@ -191,10 +183,10 @@ class Observations:
                 name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
                 for name, by in (("total", None), ("keys", c.key_id), ("kinds", c.kind), ("series", moment))
             }
-            comparison = self.comparison(connection)
             found = connection.execute(differing.limit(examples)).mappings() if examples else ()
             shown = [dict(row) for row in found]
             spent_today = connection.scalar(spent) or 0.0
+        comparison = self.comparison()
         return {
             **rows,
             "total": rows["total"][0],

@@ -29,7 +29,6 @@ from odar.types import (
     Image,
     Plan,
     Query,
-    Route,
     Spend,
     Trace,
     path_of,
@@ -44,11 +43,10 @@ NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _NO_QUERY = Query("")
 _TOKEN_BYTES = 150
 """Approximate memory of a token: a tuple, a short string, a float."""
-PATHS = (*(path.value for path in Route), DIRECT)
-STATUSES = (OK, ERROR, CANCELLED)
-MARKS = ("right", "wrong")
-UNMARKED = "none"
-"""Value of `Filter.feedback` for answers without a mark."""
+PathName = Literal["simple", "medium", "hard", "direct"]
+Status = Literal["ok", "error", "cancelled"]
+Mark = Literal["right", "wrong", "none"]
+"""What was said of an answer; "none" for answers without a mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +177,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Earliest start, ISO 8601; UTC unless it has a time zone."""
     until: Text | None = None
     """Latest start, exclusive."""
-    path: Literal["simple", "medium", "hard", "direct"] | None = None
-    status: Literal["ok", "error", "cancelled"] | None = None
+    path: PathName | None = None
+    status: Status | None = None
     degraded: bool | None = None
     model: Text | None = None
     key: Text | None = None
@@ -192,8 +190,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Traces without a difficulty match neither limit."""
     id: Text | None = None
     """Beginning of the trace's id."""
-    feedback: Literal["right", "wrong", "none"] | None = None
-    """`UNMARKED` ("none") matches answers without a mark."""
+    feedback: Mark | None = None
     text: Text | None = None
     """Text in question or answer, case-insensitive; matches only traces stored with content."""
 

@@ -25,19 +25,6 @@ _DAY_S = 86_400.0
 _LOG = logging.getLogger(__name__)
 
 
-def first_day_kept(days: int, now: datetime) -> str:
-    """Return the oldest UTC day whose traces are kept.
-
-    >>> from datetime import UTC
-    >>> first_day_kept(30, datetime(2026, 11, 30, tzinfo=UTC))
-    '2026-10-31'
-    """
-    try:
-        return (now - timedelta(days=days)).date().isoformat()
-    except OverflowError:  # before the first date
-        return ""
-
-
 def newest_trace(connection: Connection) -> float | None:
     """Return the start time of the newest trace, in seconds since 1970; None if there is no trace."""
     newest = connection.scalar(select(func.max(traces.c.started_at)))
@@ -45,26 +32,28 @@ def newest_trace(connection: Connection) -> float | None:
 
 
 def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
-    """Delete one batch of old traces, with their feedback, and of stored responses; return whether there is more.
+    """Delete one batch of what is older than this many days, except the spending of keys; return whether more is.
 
-    The spending of keys is kept.
+    Days are those of UTC, and 0 keeps everything.
     """
     if days == 0:
         return False
+    try:
+        first = (now - timedelta(days=days)).date().isoformat()
+    except OverflowError:  # before the first date
+        return False
     with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
-        first = first_day_kept(days, now)
-        ids = list(connection.scalars(select(traces.c.id).where(traces.c.day < first).limit(BATCH)))
-        response_ids = list(connection.scalars(select(responses.c.id).where(responses.c.day < first).limit(BATCH)))
-        old = select(observations.c.id).where(observations.c.day < first).limit(BATCH)
-        observed_ids = list(connection.scalars(old))
-    if ids or response_ids or observed_ids:
+        old = {
+            table: list(connection.scalars(select(table.c.id).where(table.c.day < first).limit(BATCH)))
+            for table in (traces, responses, observations)
+        }
+    if any(old.values()):
         with database.write() as connection:
-            connection.execute(delete(documents).where(documents.c.trace_id.in_(ids)))
-            connection.execute(delete(feedback).where(feedback.c.trace_id.in_(ids)))
-            connection.execute(delete(traces).where(traces.c.id.in_(ids)))
-            connection.execute(delete(responses).where(responses.c.id.in_(response_ids)))
-            connection.execute(delete(observations).where(observations.c.id.in_(observed_ids)))
-    return BATCH in (len(ids), len(response_ids), len(observed_ids))
+            for table in (documents, feedback):
+                connection.execute(delete(table).where(table.c.trace_id.in_(old[traces])))
+            for table, ids in old.items():
+                connection.execute(delete(table).where(table.c.id.in_(ids)))
+    return any(len(ids) == BATCH for ids in old.values())
 
 
 def steady_clock() -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from odar.errors import one_line
@@ -65,12 +65,8 @@ def spend_line(cost_usd: float | None, slow_usd: float | None, unknown: str) -> 
     """
     if not cost_usd and slow_usd == 0 and cost_usd is not None:
         return "free (local models)"
-    cost = unknown if cost_usd is None else _price(cost_usd)
-    return cost if slow_usd is None else f"{cost}; one call to slow: {_price(slow_usd)}"
-
-
-def _price(usd: float) -> str:
-    return dollars(usd) if usd else "free"
+    cost = unknown if cost_usd is None else dollars(cost_usd) if cost_usd else "free"
+    return cost if slow_usd is None else f"{cost}; one call to slow: {dollars(slow_usd) if slow_usd else 'free'}"
 
 
 def dollars(usd: float) -> str:
@@ -103,10 +99,8 @@ def _answers(document: Mapping[str, Any], stage: int) -> str:
     numbers = [i for i, each in enumerate(document["candidates"]) if each["stage"] == stage]
     if not numbers:
         return "no answer"
-    texts = [
-        _JUDGMENTS[document["candidates"][i]["judgment"]] + _name(document, _first(document["groups"], i))
-        for i in numbers
-    ]
+    candidates, groups = document["candidates"], document["groups"]
+    texts = [_JUDGMENTS[candidates[i]["judgment"]] + _name(document, groups.index(groups[i])) for i in numbers]
     return ", ".join(text if n == 1 else f"{text} ({n}×)" for text, n in Counter(texts).items())
 
 
@@ -128,7 +122,3 @@ def _name(document: Mapping[str, Any], candidate: int) -> str:
         return one_line(final, _MAX_ANSWER)
     groups = list(dict.fromkeys(document["groups"]))
     return f"answer {chr(ord('A') + groups.index(document['groups'][candidate]) % 26)}"
-
-
-def _first(groups: Sequence[int], candidate: int) -> int:
-    return groups.index(groups[candidate])

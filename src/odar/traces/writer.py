@@ -161,8 +161,9 @@ class Health:
     dropped: int
     """Records dropped because the queue was full or the store was closed."""
     rejected: int
+    """Records that could not be converted, or that the database rejected."""
     error: str | None
-    rejection: str | None = None
+    """Why the database cannot be written to."""
 
 
 class TraceWriter:
@@ -185,7 +186,6 @@ class TraceWriter:
         self._close_by = 0.0
         self._stored = self._dropped = self._rejected = 0
         self._error: str | None = None
-        self._rejection: str | None = None
         self._pause = 0.0
         self._retry_at = 0.0
         self._thread = threading.Thread(target=self._run, name="odar-store", daemon=True)
@@ -236,7 +236,7 @@ class TraceWriter:
         with self._wake:
             queued = len(self._queue)
             ok = self._error is None and queued < MAX_QUEUED
-            return Health(ok, queued, self._stored, self._dropped, self._rejected, self._error, self._rejection)
+            return Health(ok, queued, self._stored, self._dropped, self._rejected, self._error)
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -292,43 +292,29 @@ class TraceWriter:
                 time.sleep(0)  # lets the event loop's thread run, which would otherwise wait up to 5 ms
             try:
                 rows.append(make_row(record, content=self._settings.content))
-            except Exception as error:  # one bad record must not stop the others
-                self._reject(f"{type(error).__name__} in a record")
-        if self._write_rows(rows) is not None:
-            for row in rows:  # one of them is bad: find it, keep the others
-                if (why := self._write_rows([row])) is not None:
-                    self._reject(why)
+            except Exception:  # one bad record must not stop the others
+                self._rejected += 1
+        if not self._write_rows(rows):  # one of them is bad: find it, keep the others
+            self._rejected += sum(not self._write_rows([row]) for row in rows)
 
-    def _write_rows(self, rows: Sequence[Row]) -> str | None:
-        """Write the rows; return why the database rejected them, or None."""
+    def _write_rows(self, rows: Sequence[Row]) -> bool:
+        """Write the rows; return False if the database rejected them."""
         try:
             with self._database.write() as connection:
                 write_rows(connection, rows)
         except StoreError as error:
             if error.at_fault != "rows":
                 raise
-            return str(error)
+            return False
         except OdarError:
             raise
-        except Exception as error:  # of the driver, such as OverflowError
-            return f"{type(error).__name__} in a row"
-        with self._wake:
-            self._stored += len(rows)
-        return None
-
-    def _reject(self, why: str) -> None:
-        with self._wake:
-            self._rejected += 1
-            self._rejection = why
+        except Exception:  # of the driver, such as OverflowError
+            return False
+        self._stored += len(rows)
+        return True
 
     def _note_result(self, error: Exception | None) -> None:
         """Record an error of the database and when to try again; None records that it works."""
-        with self._wake:
-            if error is None:
-                self._error = None
-                self._pause = 0.0
-                self._retry_at = 0.0
-                return
-            self._error = one_line(error)
-            self._pause = min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, FLUSH_INTERVAL_S))
-            self._retry_at = time.monotonic() + self._pause
+        self._error = None if error is None else one_line(error)
+        self._pause = 0.0 if error is None else min(_MAX_RETRY_PAUSE_S, max(2 * self._pause, FLUSH_INTERVAL_S))
+        self._retry_at = time.monotonic() + self._pause

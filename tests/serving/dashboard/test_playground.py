@@ -12,7 +12,7 @@ from support.scripted import ScriptedProvider, completion
 from support.waiting import wait_until
 
 
-def ask(page, question, path="By difficulty"):
+def ask(page, question, path="Any"):
     page.get_by_label("Question").fill(question)
     page.get_by_role("radio", name=path).check()
     page.keyboard.press("Tab")

@@ -139,7 +139,7 @@ def test_the_models_page_shows_state_and_breaker(visit, tmp_path, monkeypatch):
     monkeypatch.setattr("odar.providers.breaker.FAILURES", 1)
     down = ScriptedProvider(lambda request, index: ProviderUnreachable("p: gone", provider="p"), "p")
     with board(tmp_path, provider=down) as running:
-        running.post("/dashboard/api/ask", {"question": "Hi", "path": "simple"})
+        running.ask("Hi", path="simple")
         page = visit(running, "#/models")
         quick = page.get_by_role("article", name="quick")
         assert "$0.10 in, $0.40 out" in quick.inner_text()

@@ -29,8 +29,8 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
-from odar.types import Answer, Candidate, Query, Spend, Trace
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.types import Answer, Candidate, Query, Trace
 
 
 class Call(Struct):
@@ -175,21 +175,6 @@ def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         ],
         "usage": usage_of(answer.trace.spend),
         "odar": odar_object(answer, request),
-    }
-
-
-def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
-    usage = spend.usage
-    if usage.input is None or usage.output is None:
-        return None
-    return {
-        "prompt_tokens": usage.input,
-        "completion_tokens": usage.output,
-        "total_tokens": usage.input + usage.output,
-        "prompt_tokens_details": {"cached_tokens": usage.cached},
-        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "cost": spend.cost_usd,
     }
 
 

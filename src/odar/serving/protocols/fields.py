@@ -112,11 +112,12 @@ def required(value: T | None, where: str) -> T:
 
 
 def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
-    """Parse a request body; raise ApiError if it is not valid JSON or nested too deeply.
+    """Parse a request body; raise ApiError if it is not valid JSON, nested too deeply, or has too many values.
 
     >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
     {'a': [1, 0.5]}
     """
+    check_values(body)
     if json_deeper_than(max_depth, body):
         raise bad_field("body", f"is nested more than {max_depth} deep")
     try:
@@ -138,6 +139,8 @@ _DECODER = msgspec.json.Decoder(float_hook=_read_number)
 
 MAX_VALUES = 100_000
 """Most values in the JSON of a request: objects, lists and their elements."""
+_VALUE_BYTES = 250
+"""Memory of a parsed value, at most, beyond its text."""
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 512
 MAX_SCHEMA_KB = 128
@@ -151,7 +154,12 @@ _TURN_TOKENS = 4
 _IMAGE_TOKENS = 1_500
 
 
-def values_upper_bound(body: bytes) -> int:
+def parsed_bytes(body: bytes) -> int:
+    """Return how much memory the values of JSON take at most; if they are too many, it is not parsed."""
+    return _VALUE_BYTES * min(_values_upper_bound(body), MAX_VALUES)
+
+
+def _values_upper_bound(body: bytes) -> int:
     """Return how many values JSON has at most, without looking for strings."""
     return body.count(b"{") + body.count(b"[") + body.count(b",")
 
@@ -166,7 +174,7 @@ def check_values(body: bytes, limit: int | None = None) -> None:
     odar.serving.errors.ApiError: body: holds more than 2 values
     """
     limit = MAX_VALUES if limit is None else limit
-    if values_upper_bound(body) <= limit:
+    if _values_upper_bound(body) <= limit:
         return
     count = 0
     # runs in a thread; unlike a parser, this loop releases the GIL from time to time

@@ -19,17 +19,8 @@ from odar.serving.errors import bad_field
 from odar.types import Query
 
 _PRIVATE_SUFFIXES = (
-    "localhost",
-    "local",
-    "internal",
-    "intranet",
-    "lan",
-    "home",
-    "corp",
-    "private",
-    "arpa",
-    "svc",
-    "test",
+    *("localhost", "local", "internal", "intranet", "lan", "home"),
+    *("corp", "private", "arpa", "svc", "test"),
 )
 """Last labels of host names that are not public."""
 _URL_SCHEMES = ("http:", "https:", "ftp:", "file:", "s3:", "gs:")

@@ -15,10 +15,11 @@ from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
 from odar.providers.base import CallDelta, Delta
-from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError
-from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange
+from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
+from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.traces.record import Record, path_name, to_document
+from odar.traces.story import tell_story
 from odar.types import Answer, Candidate, Decision, Plan, Spend
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
@@ -40,6 +41,21 @@ def thinking_of(candidate: Candidate) -> str:
     blocks = value.get("content") or ()
     thinking = (b.get("thinking") for b in blocks if isinstance(b, dict) and b.get("type") == "thinking")
     return "".join(text for text in thinking if isinstance(text, str))
+
+
+def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") -> dict[str, Any] | None:
+    """Return tokens and cost of all calls in OpenAI's formats; None if a provider did not report its tokens."""
+    usage = spend.usage
+    if usage.input is None or usage.output is None:
+        return None
+    return {
+        f"{read}_tokens": usage.input,
+        f"{written}_tokens": usage.output,
+        "total_tokens": usage.input + usage.output,
+        f"{read}_tokens_details": {"cached_tokens": usage.cached},
+        f"{written}_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "cost": spend.cost_usd,
+    }
 
 
 def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
@@ -74,12 +90,15 @@ def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     if trace.plan.session is not None:
         extras["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
-        extras["explanation"] = to_document(Record(request.query, answer.trace), content=True)
+        document = to_document(Record(request.query, answer.trace), content=True)
+        extras |= {"explanation": document, "story": tell_story(document)}
     return extras
 
 
-def plan_headers(plan: Plan, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
+def plan_headers(plan: Plan | None, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
     """Return the headers that are known before the answer; the path only if no other stage can follow."""
+    if plan is None:
+        return []
     headers = [(b"x-odar-trace", trace_id.encode()), (b"x-odar-difficulty", b"%.4f" % plan.estimate.difficulty)]
     last = decisions[-1]
     if last.final or last.stage is None:
@@ -138,29 +157,20 @@ class EventWriter(Protocol):
         """Return the event of an error after the stream has begun."""
 
 
-async def _cancel(*tasks: asyncio.Future[Any]) -> None:
-    running = [task for task in tasks if not task.done()]
-    for task in running:
-        task.cancel()
-    if running:
-        await asyncio.gather(*running, return_exceptions=True)
-
-
 class EventStream:
     """Sends one answer to the client while it is generated, and a keep-alive after `KEEPALIVE_S` idle seconds.
 
-    The status is sent with the first piece, so that an error before it has its own status.
+    The status is sent with the first piece, so that an error before it has its own status; `headers` returns what
+    is known of the answer then.
     """
 
-    def __init__(self, exchange: Exchange, writer: EventWriter, trace_id: str) -> None:
+    def __init__(self, exchange: Exchange, writer: EventWriter, headers: Callable[[], Headers]) -> None:
         self._exchange = exchange
         self._writer = writer
-        self._trace_id = trace_id
+        self._headers = headers
         self._pending: list[Delta] = []
         self._unread = 0
         self._writing = False
-        self._plan: Plan | None = None
-        self._decisions: list[Decision] = []
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
@@ -171,13 +181,7 @@ class EventStream:
         if not self._wake_up.done():
             self._wake_up.set_result(None)
 
-    def on_decision(self, decision: Decision, plan: Plan) -> None:
-        self._plan = plan
-        self._decisions.append(decision)
-
-    async def send(
-        self, answer: Coroutine[Any, Any, Answer], api_error_of: Callable[[BaseException], ApiError]
-    ) -> None:
+    async def send(self, answer: Coroutine[Any, Any, Answer]) -> None:
         """Run `answer` and send its pieces; cancel it if the client leaves.
 
         Raises:
@@ -204,7 +208,9 @@ class EventStream:
                 await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
-            await _cancel(work, disconnect)
+            work.cancel()
+            disconnect.cancel()
+            await asyncio.gather(work, disconnect, return_exceptions=True)
             del work  # the traceback of its error refers to this frame: break the reference cycle
 
     async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
@@ -228,6 +234,5 @@ class EventStream:
 
     async def _send_head(self) -> None:
         if not self._exchange.status:
-            headers = plan_headers(self._plan, self._decisions, self._trace_id) if self._plan is not None else []
-            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *headers])
+            await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *self._headers()])
             await self._exchange.write(self._writer.begin() + self._writer.keepalive)

@@ -30,8 +30,8 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
-from odar.types import Answer, Query, Spend
+from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
 _UNSUPPORTED_FIELDS = {
@@ -240,21 +240,6 @@ def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     return _response(request, trace_id, output, int(time.time()), answer)
 
 
-def usage_of(spend: Spend) -> dict[str, Any] | None:
-    """Return tokens and cost in US dollars of all calls; None if a provider did not report its tokens."""
-    usage = spend.usage
-    if usage.input is None or usage.output is None:
-        return None
-    return {
-        "input_tokens": usage.input,
-        "input_tokens_details": {"cached_tokens": usage.cached},
-        "output_tokens": usage.output,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": usage.input + usage.output,
-        "cost": spend.cost_usd,
-    }
-
-
 class ResponseStream:
     """A response as OpenAI's response.* events: text and function calls."""
 
@@ -387,7 +372,7 @@ def _response(
         "output": output,
         "previous_response_id": None,
         "truncation": "disabled",
-        "usage": usage_of(answer.trace.spend) if answer else None,
+        "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
         **request.body_fields,
         **({"odar": odar_object(answer, request)} if answer else {}),
     }

@@ -67,6 +67,11 @@ export const api = {
   trace: (id) => call(`/traces/${encodeURIComponent(id)}`),
   models: () => call("/models"),
   observation: (params) => call("/observation", { params }),
-  ask: (body, signal) => call("/ask", { body, signal }),
+  /** Answer a question; `odar` in the reply has its whole trace. */
+  ask: async (question, limits, signal) => {
+    const body = { model: "odar", messages: [{ role: "user", content: question }], odar: { ...limits, explain: true } };
+    const { odar } = await call("/v1/chat/completions", { body, signal });
+    return { id: odar.trace_id, document: odar.explanation, story: odar.story };
+  },
   feedback: (id, correct) => call("/v1/feedback", { body: { trace_id: id, correct } }),
 };

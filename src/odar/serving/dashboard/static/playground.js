@@ -28,8 +28,8 @@ export async function playgroundPage(main, { session, alive }) {
     stop.hidden = false;
     fill(out);
     try {
-      const body = { question: question.value, path: draft.path || null, dial: draft.dial || null, max_cost_usd: cost.value === "" ? null : Number(cost.value) };
-      const answer = await api.ask(body, mine.signal);
+      const limits = { path: draft.path || null, dial: draft.dial || null, max_cost_usd: cost.value === "" ? null : Number(cost.value) };
+      const answer = await api.ask(question.value, limits, mine.signal);
       if (alive()) fill(out, traceView(answer, session));
     } catch (error) {
       if (alive()) fill(out, h("div", { class: error.name === "AbortError" ? "aside" : "problem", role: "alert" }, error.name === "AbortError" ? "Stopped. What was under way has been cancelled." : error.message));
