@@ -269,9 +269,10 @@ class _Choice:
             token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
             if type(token) is not str:
                 token = ""
-            if type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
-                valid = type(logprob) in (float, int) and _NOT_COMPUTED < logprob <= 0
-                logprob = float(logprob) if valid else None
+            if type(logprob) is int:
+                logprob = float(logprob) if _NOT_COMPUTED < logprob <= 0 else None
+            elif type(logprob) is not float or not _NOT_COMPUTED < logprob <= 0:
+                logprob = None
             if not isinstance(raw, list):  # null; bytes() of a number would be that many zeros
                 raw = None
                 text = token
