@@ -12,8 +12,8 @@ from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider
-from odar.providers.http import Retry
 from odar.providers.connection import Connections
+from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.types import Ask, Call, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
