@@ -109,16 +109,6 @@ def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
     assert curve == sorted(curve) and 1.0 <= curve[0] < curve[-1]
 
 
-def test_without_prices_tokens_replace_cost(findings):
-    free = {name: replace(each, cost_usd=np.zeros(5)) for name, each in findings.outcomes.items()}
-    assert [each.slug for each in results.pareto(replace(findings, outcomes=free))] == [
-        "pareto-calls",
-        "pareto-tokens",
-    ]
-    unknown = {name: replace(each, tokens=np.full(5, np.nan)) for name, each in free.items()}
-    assert [each.slug for each in results.pareto(replace(findings, outcomes=unknown))] == ["pareto-calls"]
-
-
 def test_paths_and_accuracy_by_benchmark(findings):
     rows = by_name(results.mix_figure(findings)[0])
     assert list(rows) == ["all", "hand", "all, by the paper's policy"]

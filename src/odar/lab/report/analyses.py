@@ -112,7 +112,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
         within = float(routed.score[hard].mean()) if hard.any() else None
         against = None if forced.name == majority.name else findings.gain(forced, majority).interval
         rows.append([name, float(routed.score.mean()), within, float(forced.score.mean()), against])
-    return [exhibit("fusion", rows, [0])]
+    return [exhibit("fusion", rows)]
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
@@ -229,7 +229,7 @@ def stability_table(findings: Findings) -> list[Exhibit]:
             known = not np.isnan(values).any()
             figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
         rows.append([policy_label(name), *figures])
-    return [exhibit("stability", rows, [0])]
+    return [exhibit("stability", rows)]
 
 
 def latency(findings: Findings) -> list[Exhibit]:
@@ -263,7 +263,7 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.grid(axis="x", visible=False)
         colour_legend(canvas, colours, PATH_TITLES)
 
-    return [exhibit("latency", rows, [0], draw=draw)]
+    return [exhibit("latency", rows, draw=draw)]
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
@@ -280,7 +280,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
         calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
         ratio = accuracy / router if router else None
         rows.append([name, accuracy, router, router - accuracy, ratio, any_right, calls, least, calls - least])
-    return [exhibit("oracle", rows, [0])]
+    return [exhibit("oracle", rows)]
 
 
 def errors_figure(findings: Findings) -> list[Exhibit]:
