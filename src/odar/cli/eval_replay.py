@@ -189,10 +189,9 @@ def _print_difference(first: str, second: str, body: Mapping[str, Any], differen
 @click.command("fuse")
 @click.argument("recording", type=FILE)
 @_split_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
 @json_option("Print one JSON object.")
 @settings_options
-def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+def fuse_command(recording: str, split: str | None, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
     Candidates are all answers to an item except verifications. The belief of the cascade is shown with the skills
@@ -207,7 +206,7 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
     table = table.replaced(
         settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
     )
-    results = apply_rules(table, fusion.beta, seed)
+    results = apply_rules(table, fusion.beta)
     candidates = sum(map(len, table.candidates_right())) / len(table)
     ceiling = oracle_accuracy(table)
     skills = fitted_skills(table)

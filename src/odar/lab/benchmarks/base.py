@@ -46,11 +46,11 @@ class Benchmark(TaskSet):
 
     def with_verifier(self, verifier: Verifier) -> Benchmark:
         """The benchmark, scored by the share of a proof's checklist that this model confirms."""
-        return replace(self, score=partial(_score_proof, verifier), elsewhere="")
 
+        def score(task: Task, response: str, answer: str) -> float:
+            return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
-def _score_proof(verifier: Verifier, task: Task, response: str, answer: str) -> float:
-    return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
+        return replace(self, score=score, elsewhere="")
 
 
 def _refuse_to_score(elsewhere: str, task: Task, response: str, answer: str) -> float:
@@ -221,15 +221,7 @@ class Benchmarks(Registry[Benchmark]):
             return benchmark
         if attack not in ATTACKS:
             raise UnknownName("attack", attack, ATTACKS)
-        return replace(benchmark, name=name, load=partial(_load_rewritten, benchmark, attack))
-
-
-def _load_rewritten(benchmark: Benchmark, attack: str, folder: Path | None = None) -> Iterator[Task]:
-    return map(ATTACKS[attack], benchmark.load(folder))
-
-
-def _load_starter(folder: Path | None = None) -> Iterator[Task]:
-    yield from starter_questions()
+        return replace(benchmark, name=name, load=lambda folder=None: map(ATTACKS[attack], benchmark.load(folder)))
 
 
 _STARTER = Benchmark(
@@ -237,7 +229,7 @@ _STARTER = Benchmark(
     category="Starter",
     metric="accuracy",
     score=question_set("starter").score,
-    load=_load_starter,
+    load=lambda folder=None: iter(starter_questions()),
     source="shipped:odar/data/starter.jsonl",
     size=236,
     licence="Apache-2.0",
