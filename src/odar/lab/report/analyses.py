@@ -138,13 +138,11 @@ def sweeps(findings: Findings) -> list[Exhibit]:
             value = outcome.name.partition(":")[2].replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-        how = "The paper's policy, all other settings unchanged."
-        columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
-        values = [row[0] for row in rows]
-        scores = [row[1] for row in rows]
+        values, scores, _ = zip(*rows, strict=True)
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
-        words = {"setting": title, "how": how}
+        columns = f"{title} |; accuracy; calls | .2f"
+        words = {"setting": title}
         exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
     return exhibits
 
@@ -353,7 +351,7 @@ def routers(findings: Findings) -> list[Exhibit]:
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     points = np.column_stack([shares, *curves.values()]).tolist()
-    columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
+    columns = f"share | .1f; {'; '.join(f'{name} | .2f' for name in curves)}"
     return [
         exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
         exhibit("recovered", points, columns=columns, draw=draw),

@@ -123,7 +123,7 @@ def exhibit(
     slug: str,
     rows: Sequence[Sequence[Any]],
     *,
-    columns: Sequence[Column] | None = None,
+    columns: str | Sequence[Column] = "",
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
@@ -134,7 +134,8 @@ def exhibit(
     """
     texts = TEXTS.get(slug) or TEXTS[slug.partition("-")[0]]
     title, caption = (texts[name].format(**words or {}) for name in ("title", "caption"))
-    columns = columns or parse_columns(texts["columns"])
+    if isinstance(columns, str):
+        columns = parse_columns(columns or texts["columns"])
     known = [i for i in range(len(columns)) if not rows or any(_is_known(row[i]) for row in rows)]
     rows = [[row[i] for i in known] for row in rows]
     return Exhibit(slug, title, caption, [columns[i] for i in known], rows, **more)

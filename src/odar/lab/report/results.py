@@ -12,12 +12,10 @@ from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
     TEXTS,
     Colour,
-    Column,
     Exhibit,
     colour_legend,
     exhibit,
     name_rows,
-    parse_columns,
     policy_label,
 )
 from odar.lab.report.findings import Findings
@@ -48,7 +46,7 @@ def main_table(findings: Findings) -> list[Exhibit]:
     names = [*findings.compared[1:], "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
-    columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
+    columns = f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |"
     masks = findings.benchmarks
     rows: list[list[Any]] = []
     for category, members in findings.categories.items():
@@ -104,7 +102,7 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
         figures = [accuracies[0], None, None, over[0], None, accuracies[1], over[1], None]
         rows.append(["mean of benchmarks", len(findings.table), *figures])
     label = policy_label(findings.consistency)
-    columns = parse_columns(
+    columns = (
         f"benchmark |; items | d; ODAR; ± folds; ± binomial; gain on {label} | +.3f; p, BH | p; paper; "
         f"paper's gain on {label} | +.3f; paper's p, BH | p"
     )
@@ -184,7 +182,7 @@ def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes],
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
 
-    columns = parse_columns(f"policy |; accuracy; {key}")
+    columns = f"policy |; accuracy; {key}"
     return exhibit(f"pareto-{key}", rows, columns=columns, words={"price": key}, draw=draw, size=(4.9, 4.4))
 
 
@@ -233,7 +231,7 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = [Column("category", ""), Column("benchmarks", "d"), *(Column(policy_label(each)) for each in shown)]
+    columns = f"category |; benchmarks | d; {'; '.join(map(policy_label, shown))}"
     drawable = len(CATEGORIES) - len(missing) >= 3
     return [exhibit("accuracy", rows, columns=columns, draw=draw if drawable else None, size=(4.9, 4.4))]
 
@@ -289,5 +287,5 @@ def strata_table(findings: Findings) -> list[Exhibit]:
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
     shown = "; ".join(map(policy_label, names))
-    columns = parse_columns(f"fast agent right |; benchmarks | d; {shown}; gain | +.3f")
+    columns = f"fast agent right |; benchmarks | d; {shown}; gain | +.3f"
     return [exhibit("strata", rows, columns=columns, folded=means.shape[1] < 2)]
