@@ -39,8 +39,6 @@ class Benchmark(TaskSet):
     licence: str = ""
     gated: bool = False
     """Whether the hub requires accepted terms and a token."""
-    needs: str = ""
-    """Requirements of scoring besides a response: a verifier, a harness report; empty for most."""
     note: str = ""
     """Differences between the official data and the paper's table, and limitations."""
 

@@ -17,18 +17,18 @@ from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
 from odar.lab.report.draw import (
+    PATHS,
     TEXTS,
     Colour,
     Column,
     Exhibit,
-    colour_legend,
     exhibit,
     line_chart,
     name_rows,
+    path_legend,
     policy_label,
 )
 from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
-from odar.lab.report.results import PATH_TITLES
 from odar.lab.router_quality import gap_recovered, oracle_score, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
@@ -235,10 +235,10 @@ def latency(findings: Findings) -> list[Exhibit]:
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
-    parts = [ours.seconds[ours.path == path] for path in range(len(PATH_TITLES))]
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
     rows: list[list[Any]] = [
         [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
-        for name, seconds in zip(("all", *PATH_TITLES), (ours.seconds, *parts), strict=True)
+        for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
         if len(seconds)
     ]
     others = [findings.outcomes[name] for name in findings.compared[1:]]
@@ -248,9 +248,8 @@ def latency(findings: Findings) -> list[Exhibit]:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours = [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
         edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
-        axes.hist(parts, bins=edges, stacked=True, color=colours)
+        axes.hist(parts, bins=edges, stacked=True, color=list(PATHS.values()))
         median, tail = np.percentile(ours.seconds, [50, 95])
         for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
             axes.axvline(value, color=Colour.INK, linewidth=1, linestyle=(0, (3, 2)))
@@ -259,7 +258,7 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.set(xlabel="seconds", ylabel="items")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="x", visible=False)
-        colour_legend(canvas, colours, PATH_TITLES)
+        path_legend(canvas)
 
     return [exhibit("latency", rows, draw=draw)]
 
@@ -281,7 +280,7 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
     return [exhibit("oracle", rows)]
 
 
-def errors_figure(findings: Findings) -> list[Exhibit]:
+def errors_table(findings: Findings) -> list[Exhibit]:
     """Errors of each kind, E1 to E6."""
     table = findings.table
     kinds = error_kinds(table, findings.odar)
@@ -290,18 +289,6 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
     paper = error_kinds(table, findings.outcomes["paper"])
     rows = [[f"{kind} {ERROR_KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots()
-        for y, (kind, count) in enumerate(counts.items()):
-            axes.barh(y, count, 0.62, color=Colour.OTHER if kind in ("E5", "E6") else Colour.ACCENT)
-            text = f"{count} ({count / total:.0%})"
-            axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        name_rows(axes, [f"{kind} {ERROR_KINDS[kind].partition(':')[0]}" for kind in counts])
-        axes.margins(x=0.2)
-        axes.set_xlabel("errors")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        colour_legend(canvas, [Colour.ACCENT, Colour.OTHER], ["ODAR's own", "the models'"])
-
     notes = []
     if not expert_counts(table):
         wrong = int((wrong_experts(table) & ~findings.odar.right).sum())
@@ -309,7 +296,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
             f"E2 cannot occur here: the expert was of another field on {wrong} of {sum(counts.values())} errors, "
             "but every agent has one model, and no expert has thresholds of its own."
         ]
-    return [exhibit("errors", rows, draw=draw, notes=notes)]
+    return [exhibit("errors", rows, notes=notes)]
 
 
 def routers(findings: Findings) -> list[Exhibit]:

@@ -38,6 +38,9 @@ class Colour(StrEnum):
     BAD = "#010119"
 
 
+PATHS = {"Simple": Colour.SIMPLE, "Medium": Colour.MEDIUM, "Hard": Colour.HARD}
+
+
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
@@ -195,12 +198,12 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
-    """A legend below the figure."""
+def path_legend(canvas: Any) -> None:
+    """A legend of the paths below the figure."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour, linewidth=0) for colour in colours]
-    canvas.legend(handles, names, loc="outside lower center", ncols=3)
+    handles = [Patch(color=colour, linewidth=0) for colour in PATHS.values()]
+    canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:

@@ -10,12 +10,13 @@ import numpy as np
 from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
+    PATHS,
     TEXTS,
     Colour,
     Exhibit,
-    colour_legend,
     exhibit,
     name_rows,
+    path_legend,
     policy_label,
 )
 from odar.lab.report.findings import Findings
@@ -29,7 +30,6 @@ from odar.lab.statistics import (
 )
 from odar.policy.arrays import Array, Bools
 
-PATH_TITLES = ("Simple", "Medium", "Hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
 CATEGORIES = (
@@ -246,11 +246,10 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD)
         inks = ("#1b2330", "#ffffff", "#ffffff")
         for y, row in enumerate(rows):
             start = 0.0
-            for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
+            for share, colour, ink in zip(row[1:4], PATHS.values(), inks, strict=True):
                 axes.barh(y, share, 0.62, left=start, color=colour)
                 if share >= 0.1:
                     place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}
@@ -260,7 +259,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
         axes.grid(visible=False)
-        colour_legend(canvas, colours, PATH_TITLES)
+        path_legend(canvas)
 
     notes = []
     if len(masks) > 2:
