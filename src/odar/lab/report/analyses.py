@@ -167,9 +167,9 @@ def attacks(findings: Findings) -> list[Exhibit]:
                 kind = "recorded"
                 before, after = _shared_items(clean, attacked)
             if len(before):
-                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after, "odar")])
-                changes = _changes(before, after, "paper")
-                rows.append([f"{name}, {attack}, paper's policy", len(before), kind, *changes])
+                for policy, suffix in (("odar", ""), ("paper", ", paper's policy")):
+                    changes = _changes(before, after, policy)
+                    rows.append([f"{name}, {attack}{suffix}", len(before), kind, *changes])
     return [exhibit("attacks", rows)] if rows else []
 
 
@@ -236,15 +236,13 @@ def latency(findings: Findings) -> list[Exhibit]:
     if np.isnan(ours.seconds).any():
         return []
     parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
-    rows: list[list[Any]] = [
-        [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
-        for name, seconds in zip(("all", *PATHS), (ours.seconds, *parts), strict=True)
+    shown = {"all": ours.seconds, **dict(zip(PATHS, parts, strict=True))}
+    shown |= {f"all, {policy_label(name)}": findings.outcomes[name].seconds for name in findings.compared[1:]}
+    rows = [
+        [name, len(seconds), *np.percentile(seconds, [50, 95]), seconds.max()]
+        for name, seconds in shown.items()
         if len(seconds)
     ]
-    others = [findings.outcomes[name] for name in findings.compared[1:]]
-    for other in others:
-        times = map(float, np.percentile(other.seconds, [50, 95]))
-        rows.append([f"all, {policy_label(other.name)}", len(other), *times, float(other.seconds.max())])
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()

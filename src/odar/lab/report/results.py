@@ -238,11 +238,9 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
     odar = findings.odar
-    masks = findings.benchmarks
-    rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
-    paper = findings.outcomes["paper"]
-    for name, mask in masks.items():
-        rows.append([name, *odar.rows(mask).mix, float(odar.calls[mask].mean())])
+    by_benchmark = {name: odar.rows(mask) for name, mask in findings.benchmarks.items()}
+    shown = {"all": odar, **by_benchmark, "all, by the paper's policy": findings.outcomes["paper"]}
+    rows: list[list[Any]] = [[name, *each.mix, each.calls.mean()] for name, each in shown.items()]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
@@ -262,14 +260,13 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         path_legend(canvas)
 
     notes = []
-    if len(masks) > 2:
+    if len(by_benchmark) > 2:
         failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
-        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:]]) for i in (3, 4))
+        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:-1]]) for i in (3, 4))
         notes = [
             f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
             f"and with calls {by_calls:.2f}."
         ]
-    rows.append(["all, by the paper's policy", *paper.mix, float(paper.calls.mean())])
     return [exhibit("mix", rows, draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
