@@ -238,9 +238,9 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
     odar = findings.odar
-    by_benchmark = {name: odar.rows(mask) for name, mask in findings.benchmarks.items()}
-    shown = {"all": odar, **by_benchmark, "all, by the paper's policy": findings.outcomes["paper"]}
-    rows: list[list[Any]] = [[name, *each.mix, each.calls.mean()] for name, each in shown.items()]
+    by_benchmark = [(name, odar.rows(mask)) for name, mask in findings.benchmarks.items()]
+    shown = [("all", odar), *by_benchmark, ("all, by the paper's policy", findings.outcomes["paper"])]
+    rows: list[list[Any]] = [[name, *each.mix, each.calls.mean()] for name, each in shown]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
