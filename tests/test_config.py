@@ -80,6 +80,7 @@ def test_profiles_have_the_constants_of_the_spec():
         ("fast = 1", "fast = 1 in {file} must be a table"),
         ("[models]\nx = 1", "models.x = 1 in {file} must be a table"),
         ("[models.x]\nid = 'y'", "setting models.x.provider is missing and has no default"),
+        ("[second]\neffort = 'low'", "setting second.model is missing and has no default"),
         ("[fusion]\nbeta = nan", "fusion.beta = nan in {file} must be at least 0"),
         ("[fast\n", "{file} is not valid TOML"),
         (

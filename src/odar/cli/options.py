@@ -7,7 +7,6 @@ import json
 import math
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -18,7 +17,7 @@ from odar.cli.terminal import notice
 from odar.config import BOTH_NAMED, load_settings
 from odar.errors import SettingsError, UsageError
 from odar.files import user_path
-from odar.formats import MAX_DEPTH, deeper_than
+from odar.formats import load_toml
 from odar.secrets import masked
 from odar.settings import Settings
 
@@ -99,19 +98,15 @@ def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
         key, equals, value = each.partition("=")
         if not equals:
             raise SettingsError(f"--set {each!r} is not KEY=VALUE")
-        line = f"{key} = {value}"
         try:
-            tomllib.loads(line)
-        except (ValueError, RecursionError):
-            line = f"{key} = {json.dumps(value)}"  # a plain word needs no quotes on the command line
-        lines.append(line)
+            load_toml(f"{key} = {value}")
+        except ValueError:
+            value = json.dumps(value)  # a plain word needs no quotes on the command line
+        lines.append(f"{key} = {value}")
     try:
-        tree = tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"--set {' '.join(sets)!r} cannot be read: {error}") from None
-    if deeper_than(MAX_DEPTH, tree):
-        raise SettingsError("--set: nested too deeply")
-    return tree
+        return load_toml("\n".join(lines))
+    except ValueError as error:
+        raise SettingsError(f"--set {' '.join(sets)!r:.200} cannot be read: {error}") from None
 
 
 def parse_column_map(pairs: Sequence[str], model: str) -> dict[str, str]:
