@@ -86,7 +86,6 @@ class LazyGroup(click.Group):
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name."""
         if cmd_name not in self._locations:
             return None
         module, _, attribute = self._locations[cmd_name].partition(":")
