@@ -28,7 +28,7 @@ from odar.calibration_file import load_calibration
 from odar.catalogue import split_effort
 from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
-from odar.files import user_path
+from odar.files import read_errors, user_path
 from odar.formats import load_toml
 from odar.secrets import is_secret, masked
 from odar.settings import AgentSettings, Settings
@@ -141,9 +141,7 @@ def iter_settings(
 # ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _choose_profile(
-    layers: Layer, environ: Mapping[str, str], *, servers: bool
-) -> tuple[dict[KeyPath, str], str]:
+def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[dict[KeyPath, str], str]:
     """The default profile with the models of its agents, if it names none, and the reason for it."""
     agents = [role for role in ("fast", "slow") if (role, "model") in layers]
     if len(agents) == 2:
@@ -225,14 +223,12 @@ def _calibration_layer(layers: Layer) -> Layer:
 
 
 def _toml_layer(source: Any, origin: str) -> Layer:
+    with read_errors(origin, SettingsError):
+        text = source.read_text(encoding="utf-8")
     try:
-        tree = load_toml(source.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise SettingsError(f"{origin} is not UTF-8 text") from None
+        tree = load_toml(text)
     except ValueError as error:
         raise SettingsError(f"{origin} is not valid TOML: {error}") from None
-    except OSError as error:
-        raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
     return _flat(tree, origin)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from odar.conversation import Message
 from odar.errors import InputError
-from odar.files import user_path
+from odar.files import read_errors, user_path
 from odar.types import Image, Query
 
 Question = str | Query | Sequence[Mapping[str, Any] | Message]
@@ -159,13 +159,12 @@ def load_image(path: str | os.PathLike[str]) -> Image:
         InputError: it is missing, too large, or not a PNG, JPEG, GIF or WebP file.
     """
     file = user_path(path)
-    try:
+    name = f"image {str(path)!r}"
+    with read_errors(name):
         if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"image {str(path)!r} is larger than {MAX_BYTES // 1024**2} MB")
+            raise InputError(f"{name} is larger than {MAX_BYTES // 1024**2} MB")
         data = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"image {str(path)!r} cannot be read: {error.strerror or error}") from None
-    return image_from_bytes(data, f"image {str(path)!r}")
+    return image_from_bytes(data, name)
 
 
 def image_from_bytes(data: bytes, name: str) -> Image:
