@@ -32,10 +32,15 @@ _SIGNATURES = (
 
 
 def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapping[str, int]) -> Query:
-    """A question with its images; raise InputError if it is not valid, or too long for these models."""
+    """A question with its images; raise InputError if it is invalid or cannot fit these contexts, in tokens."""
     query = to_query(question, images)
     check_text(query.text, in_conversation=bool(query.turns))
-    check_length(query, contexts)
+    length = sum(len(message.text) for message in query.messages)
+    for model, context in contexts.items():
+        if length > context * MAX_CHARACTERS_PER_TOKEN:
+            raise InputError(
+                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
+            )
     return query
 
 
@@ -57,7 +62,7 @@ def to_query(question: Question, images: Iterable[ImageSource] = ()) -> Query:
         raise InputError(f"the question must be a string or a list of messages, not {type(question).__name__}")
     if isinstance(images, str | bytes | os.PathLike | Image):
         raise InputError(f"images must be a list, such as [{images!r:.80}]")
-    if not (added := tuple(map(to_image, images))):
+    if not (added := tuple(map(_to_image, images))):
         return query
     if query.turns:  # the images belong to the last user turn
         turns = list(query.turns)
@@ -93,7 +98,7 @@ def _to_message(message: Mapping[str, Any] | Message, index: int) -> Message:
     return Message(role, "\n".join(texts), tuple(images))
 
 
-def to_image(source: ImageSource) -> Image:
+def _to_image(source: ImageSource) -> Image:
     if isinstance(source, Image):
         return source
     if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
@@ -140,16 +145,6 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
-
-
-def check_length(query: Query, contexts: Mapping[str, int]) -> None:
-    """Raise InputError if a query cannot fit the context, in tokens, of one of these models."""
-    length = sum(len(message.text) for message in query.messages)
-    for model, context in contexts.items():
-        if length > context * MAX_CHARACTERS_PER_TOKEN:
-            raise InputError(
-                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
-            )
 
 
 def load_image(path: str | os.PathLike[str]) -> Image:

@@ -204,8 +204,6 @@ def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None
 
         with Database(settings.store, _STORE_TIMEOUT_S) as database, database.write() as connection:
             write_rows(connection, [make_row(Record(query, answer.trace), content=settings.store.content)])
-    except OdarError as error:
-        return one_line(error)
     except Exception as error:  # a failure to store the trace must not lose the answer
-        return f"{type(error).__name__}: {one_line(error)}"
+        return one_line(error if isinstance(error, OdarError) else f"{type(error).__name__}: {error}")
     return None
