@@ -56,13 +56,9 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
-        by_option = {}
-        for name in [name for name in kwargs if name.startswith("setting_")]:
-            key, value = name.removeprefix("setting_").replace("__", "."), kwargs.pop(name)
-            if value is not None:
-                by_option[key] = f"{key}={json.dumps(value)}"
-        others = [each for each in sets if each.partition("=")[0] not in by_option]
-        settings = load_settings(profile, config=config, **parse_sets([*others, *by_option.values()]))
+        options = {name: kwargs.pop(name) for name in list(kwargs) if name.startswith("setting_")}
+        given = {name.removeprefix("setting_"): value for name, value in options.items() if value is not None}
+        settings = load_settings(profile, config=config, **parse_sets(sets), **given)
         return command(*args, settings=settings, **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
@@ -70,10 +66,12 @@ def settings_options(command: F) -> F:
 
 def agent_options(command: F) -> F:
     """Add --fast, --second and --slow, which set the models of the agents."""
-    examples = {"fast": "ollama/qwen3:4b", "second": "ollama/gemma3:4b", "slow": "vllm/Qwen/Qwen3-32B"}
-    kinds = {"fast": "Fast agent", "second": "Second opinion, of another family than fast", "slow": "Slow agent"}
-    for agent in reversed(examples):
-        text = f"{kinds[agent]}, such as {examples[agent]}."
+    helps = {
+        "slow": "Slow agent, such as vllm/Qwen/Qwen3-32B.",
+        "second": "Second opinion, of another family than fast, such as ollama/gemma3:4b.",
+        "fast": "Fast agent, such as ollama/qwen3:4b.",
+    }
+    for agent, text in helps.items():
         command = click.option(f"--{agent}", f"setting_{agent}__model", metavar="MODEL", help=text)(command)
     return command
 
