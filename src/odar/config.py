@@ -77,14 +77,23 @@ def load_settings(
     >>> settings.slow.temperature, settings.routing.samples
     (0.3, 3)
     """
+    if profile is not None:
+        overrides["profile"] = profile
+    return load_with(overrides, config, environ)
+
+
+def load_with(
+    overrides: Mapping[str, Any],
+    config: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The effective settings, for overrides by names that may be those of `load_settings`' own parameters."""
     servers = environ is None
     environ = os.environ if environ is None else environ
     arguments = {tuple(key.split("__")): copy.deepcopy(value) for key, value in overrides.items()}
     user = _flat(_nested(arguments), "argument")
     user = _environment_layer(environ) | user
     user = _file_layer(config, environ) | user
-    if profile is not None:
-        user["profile",] = (profile, "argument")
     catalogue = _shipped_layer("odar", "catalogue.toml", "catalogue")
     chosen: Layer = {}
     if ("profile",) in user:

@@ -14,7 +14,7 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.terminal import notice
-from odar.config import BOTH_NAMED, load_settings
+from odar.config import BOTH_NAMED, load_with
 from odar.errors import SettingsError, UsageError
 from odar.files import user_path
 from odar.formats import load_toml
@@ -56,10 +56,13 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
-        options = {name: kwargs.pop(name) for name in list(kwargs) if name.startswith("setting_")}
-        given = {name.removeprefix("setting_"): value for name, value in options.items() if value is not None}
-        settings = load_settings(profile, config=config, **parse_sets(sets), **given)
-        return command(*args, settings=settings, **kwargs)
+        overrides = parse_sets(sets)
+        if profile is not None:
+            overrides["profile"] = profile
+        for name in [name for name in kwargs if name.startswith("setting_")]:
+            if (value := kwargs.pop(name)) is not None:
+                overrides[name.removeprefix("setting_")] = value
+        return command(*args, settings=load_with(overrides, config), **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
