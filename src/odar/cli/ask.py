@@ -159,19 +159,15 @@ def _spinner(visible: bool) -> Iterator[Callable[[Decision | None], None]]:
         return
     from rich.console import Console
 
-    status = Console(stderr=True, markup=False).status("thinking")
-    status.start()
+    with Console(stderr=True, markup=False).status("thinking") as status:
 
-    def update(decision: Decision | None) -> None:
-        if decision is None:
-            status.stop()
-        else:
-            status.update(f"{decision.stage or 'done'}: {decision.reason}")
+        def update(decision: Decision | None) -> None:
+            if decision is None:
+                status.stop()
+            else:
+                status.update(f"{decision.stage or 'done'}: {decision.reason}")
 
-    try:
         yield update
-    finally:
-        status.stop()
 
 
 def _read_question(question: str | None, file: str | None) -> str:

@@ -70,7 +70,7 @@ def print_table(table: Table, rows: Iterable[Iterable[str]] = ()) -> None:
     from rich.text import Text
 
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(strip_control_chars(cell)) for cell in row))
     piped = not sys.stdout.isatty()
     width = 100_000 if piped and any(column.no_wrap for column in table.columns) else None
     Console(highlight=False, width=width).print(table)
