@@ -126,7 +126,7 @@ def paper_paths(findings: Any) -> dict[str, dict[str, float]]:
 
 def training() -> dict[str, Any]:
     """What differs from the paper's training of the estimator, from the code and the shipped files."""
-    from odar.difficulty import estimator
+    from odar.lab.training import _PARSE_PENALTY
 
     shipped = json.loads((ESTIMATOR / "estimator.json").read_text("utf-8"))
     rows = shipped["about"]["rows"]
@@ -136,7 +136,7 @@ def training() -> dict[str, Any]:
     return {
         "values": shipped["training"],
         "acc_fast": shipped["about"]["acc_fast"],
-        "parse_penalty": estimator._PARSE_PENALTY,
+        "parse_penalty": _PARSE_PENALTY,
         "anchors": rows["anchors"],
         "anchor_weight": weight,
         "anchor_share": anchors / (anchors + sum(rows.values()) - rows["anchors"]),
@@ -159,7 +159,7 @@ def _estimator() -> dict[str, Any]:
         str(name): np.bincount(paths[sets == name], minlength=3) / (sets == name).sum() for name in np.unique(sets)
     }
     mix["all"] = np.bincount(paths, minlength=3) / len(d)
-    weights = np.abs(shipped.weights_)
+    weights = np.abs(shipped.weights)
     top = sorted(zip(FEATURES, weights.tolist(), strict=True), key=lambda pair: -pair[1])[:10]
     return {
         "mixture": {"items": len(d), "paths": {name: shares.tolist() for name, shares in mix.items()}},

@@ -19,11 +19,11 @@ import numpy as np
 from cascade.fit import NOT_FITTED, START, fit_weights, random_walks
 from cascade.recorded import load
 
+from odar.lab.calibration.belief_fit import Answers, fit
 from odar.lab.graders.text import f1
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt, RecordedItem, recorded_signals
 from odar.policy.belief import Agent, Opinion, chance_level, without_guesses
-from odar.policy.belief_fit import Answers, fit
 from odar.policy.equivalence import group_answers
 from odar.policy.signals import AnswerKind, QuantileTables, answer_kind
 from odar.types import Step

@@ -83,14 +83,14 @@ async def test_a_call_without_a_connection_is_not_counted():
 async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monkeypatch):
     """The first attempt does not connect, the second gets a server error: the call was sent."""
     tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
-    real = provider._request
+    real = provider._open_connections
 
-    def request(*arguments):
+    def open_connections():
         for error in tries:
             raise error
-        return real(*arguments)
+        return real()
 
-    monkeypatch.setattr(provider, "_request", request)
+    monkeypatch.setattr(provider, "_open_connections", open_connections)
     server.behave(status(400))
     call = await bill(provider.complete)
     assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)

@@ -44,11 +44,10 @@ from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import answer_in_reply, extract_judgment, find_answer, is_bare_answer
 from odar.policy.belief import Agent
-from odar.policy.cut_off import wants_continuation
 from odar.policy.equivalence import canonical_json
-from odar.policy.response_format import format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
+from odar.response_format import format_fault
 from odar.settings import AgentSettings, Settings
 from odar.types import Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
@@ -440,11 +439,14 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        # is it cut off, without its answer?
-        make = partial(self.candidate, ask, card, completion)
-        stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
-        if kind == "replay" or not wants_continuation(completion.finish, stated, request.parameters):
+        given = request.parameters
+        # a client that sets a limit, tools or a format gets the answer as it is
+        set_by_client = given.max_tokens is not None or given.tools or given.format is not None
+        if completion.finish != "length" or set_by_client or kind == "replay":
+            return completion
+        make = partial(self.candidate, ask, card, completion)
+        if (await run_by_size(len(completion.text), make)).stated:
             return completion
         # the conversation with the text so far; a local model continues its own turn
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())

@@ -26,9 +26,9 @@ from odar.lab.replay.table import ReplayTable
 from odar.planning import call_prices, make_plan
 from odar.policy.arrays import Array, Bools
 from odar.policy.belief import Belief
-from odar.policy.belief_fit import skills_from_agreement
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
+from odar.served.skills import skills_from_agreement
 from odar.settings import Settings
 from odar.types import SECOND, SLOW, Assignment, Estimate, Query, State, Step
 
