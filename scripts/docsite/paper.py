@@ -154,7 +154,7 @@ def _estimator() -> dict[str, Any]:
     shipped, thresholds = LearnedEstimator.load(), Thresholds(0.3, 0.7)
     with np.load(ROOT / "tests/difficulty/reference_mixture.npz") as file:
         d, sets = shipped.predict(file["features"].astype(float)), file["set"]
-    paths = np.array([PATHS.index(thresholds.path(float(each))) for each in d])
+    paths = np.array([PATHS.index(thresholds.choose(float(each))[0]) for each in d])
     mix = {
         str(name): np.bincount(paths[sets == name], minlength=3) / (sets == name).sum() for name in np.unique(sets)
     }
@@ -244,7 +244,7 @@ def case_sentence(measured: dict[str, Any], difficulty: float, name: str) -> str
     said = measured["cases"]["answers"][name]
     calls = "1 call" if said["calls"] == 1 else f"{said['calls']} calls"
     stages = ", ".join(f"`{stage}`" for stage in said["stages"])
-    path = Thresholds(0.3, 0.7).path(difficulty).value
+    path = Thresholds(0.3, 0.7).choose(difficulty)[0].value
     answer = said["answer"].replace("|", "\\|")
     return f"d = {difficulty:.2f}, so {path} by the paper's policy; `odar ask` with the local models: {stages}, {calls}, “{answer}”"
 

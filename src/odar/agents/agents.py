@@ -9,9 +9,8 @@ from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team
 from odar.calibration_file import Source
-from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
-from odar.providers.base import Provider, Request
+from odar.providers.base import Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, DIRECT, Ask, Query, Step
@@ -46,7 +45,6 @@ class Agents:
         """Context length of each agent's longest model, if it is known."""
         limits = settings.limits
         self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd, MAX_RETRIES)
-        self._request_templates: dict[tuple[str, str, bool], Request] = {}
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
@@ -71,8 +69,6 @@ class Agents:
         )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
-        if query.parameters is NO_PARAMETERS and seed is None:
-            team.request_templates = self._request_templates
         return team
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:

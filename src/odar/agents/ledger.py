@@ -151,13 +151,12 @@ class Ledger:
         self._reservations.append(reservation)
         return reservation
 
-    def settle(self, reservation: CallReservation, call: Call | None) -> None:
-        """Replace a reservation by the call; None if it was never sent."""
+    def settle(self, reservation: CallReservation, call: Call) -> None:
+        """Replace a reservation by the call."""
         self._reservations.remove(reservation)
-        if call is not None:
-            self.calls.append(call)
-            if call.cost_usd is None:
-                self._at_risk_usd += reservation[1]
+        self.calls.append(call)
+        if call.cost_usd is None:
+            self._at_risk_usd += reservation[1]
 
     async def bill(
         self,
