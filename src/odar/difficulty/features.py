@@ -29,7 +29,6 @@ from odar.difficulty.text import (
     cached_by_word,
     clean,
     count_syllables,
-    digits_as_zeros,
     has_latex,
     mask_latex,
     terms,
@@ -93,11 +92,7 @@ _MATH, _CODE, _LOGIC = (DOMAINS.index(d) for d in ("mathematics", "coding", "log
 
 def token_count(text: str) -> float:
     """f3: number of cl100k_base tokens."""
-    text = digits_as_zeros(text)
-    words = text.split()
-    if words and " ".join(words) == text:
-        return float(_tokens_at_start(words[0]) + sum(map(_tokens_after_blank, words[1:])))
-    return float(_tokens(text))
+    return float(len(_bpe().encode_ordinary(text)))
 
 
 _COMMON_RANK = 200
@@ -129,7 +124,6 @@ def readability(masked: str) -> float:
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
     """
-    masked = digits_as_zeros(masked)
     counts = list(map(count_syllables, masked.split()))
     words = len(counts) - counts.count(0)
     if not words:
@@ -152,15 +146,6 @@ def has_math_symbol(text: str) -> float:
     (0.0, 1.0, 1.0)
     """
     return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
-
-
-def _tokens(piece: str) -> int:
-    return len(_bpe().encode_ordinary(piece))
-
-
-_tokens_at_start = cached_by_word(_tokens)
-# the blank between two words belongs to the first token of the second word
-_tokens_after_blank = cached_by_word(lambda word: _tokens(f" {word}"))
 
 
 @cache

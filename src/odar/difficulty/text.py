@@ -21,7 +21,6 @@ _OPENER = re.compile(r"\$\$|\\[\[(]|\\begin\{(\w{1,20}\*?)\}|\$")
 _CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
-_ZEROS = bytes(ord("0") if 0x31 <= byte <= 0x39 else byte for byte in range(256))
 _TERM = re.compile(r"[a-z][a-z'+#]*")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
@@ -47,18 +46,6 @@ def word_lengths(text: str) -> list[int]:
 def clean(text: str) -> str:
     """Replace each lone surrogate by U+FFFD, so that every tokenizer accepts the text."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
-
-
-def digits_as_zeros(text: str) -> str:
-    """Replace the digits 1 to 9 by 0, so that a table of words has one entry for all numbers of the same length.
-
-    cl100k_base has a token for every number of up to three digits, and no hyphenation pattern has a digit in it, so
-    neither tokens nor syllables change.
-
-    >>> digits_as_zeros("No. 1984 of ２")
-    'No. 0000 of ２'
-    """
-    return text.encode().translate(_ZEROS).decode()
 
 
 def mask_latex(text: str) -> str:
