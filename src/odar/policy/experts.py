@@ -44,9 +44,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
     rules = _rules()
-    text = core_question(query).text[:_READ].lower()
-    if any(map(text.__contains__, rules.ambiguous_words)):
-        text = rules.other_senses.sub(" ", text)
+    text = rules.other_senses.sub(" ", core_question(query).text[:_READ].lower())
     found = [(expert, set(keywords.findall(text))) for expert, keywords in rules.keywords]
     hits = [(expert, each) for expert, each in found if each and not rules.other_meaning(expert, each, text)]
     if hits:
@@ -66,8 +64,6 @@ class _Rules(NamedTuple):
     keywords: list[tuple[Expert, re.Pattern[str]]]
     """The keywords of each expert as whole words, in the order of `Expert`."""
     questions: list[tuple[Expert, str, re.Pattern[str]]]
-    ambiguous_words: list[str]
-    """Parts of words of which `other_senses` contains one in every phrase."""
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else, such as "integral role"."""
     ambiguous: dict[Expert, tuple[frozenset[str], re.Pattern[str]]]
@@ -88,7 +84,6 @@ def _rules() -> _Rules:
     return _Rules(
         keywords=[(expert, _whole_words(listed[expert])) for expert in Expert if expert in listed],
         questions=[(Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"]],
-        ambiguous_words=tree["other_senses"]["words"],
         other_senses=re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b"),
         ambiguous={
             Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
