@@ -18,6 +18,7 @@ from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
+from odar.call_prices import usual_lengths
 from odar.certificates import open_certificate
 from odar.config import load_settings
 from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
@@ -26,7 +27,7 @@ from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions, with_keywords
-from odar.planning import Planner, usual_lengths
+from odar.planning import Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
