@@ -17,7 +17,8 @@ from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
 from odar.background import FairExecutor, run_by_size, run_in_thread
-from odar.call_prices import Lengths, call_prices, is_nominal, reference_price, without_prompts
+from odar.calibration_file import Calibration
+from odar.call_prices import Lengths, call_prices, is_nominal, reference_price, usual_lengths, without_prompts
 from odar.catalogue import ModelCard
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
@@ -90,7 +91,7 @@ class Planner:
     Args:
         agents: all agents, with the settings.
         estimator: estimates d(x).
-        lengths: usual lengths of each agent's prompts and answers.
+        calibration: the usual lengths of each agent's prompts and answers.
         targets: what was spent under each target.
         certify: returns whether a certificate holds for a plan and a dial; None without one.
     """
@@ -99,13 +100,13 @@ class Planner:
         self,
         agents: Agents,
         estimator: Estimator,
-        lengths: Lengths,
+        calibration: Calibration,
         targets: ServedTargets,
         certify: Callable[[Plan, Dial], str] | None = None,
     ) -> None:
         settings = agents.settings
         self._agents = agents
-        self._lengths = lengths
+        self._lengths = usual_lengths(agents.cards, calibration, agents.sources())
         self._targets = targets
         self._certify = certify
         # only the paper's thresholds need d to the last digit
