@@ -13,7 +13,7 @@ from odar.errors import InputError
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
-from odar.types import CHEAP_AGENTS, DIRECT, Ask, Query, Step
+from odar.types import CHEAP_AGENTS, DIRECT, Query, Step
 
 MAX_RETRIES = 6
 """Maximum number of retries of all calls of one question."""
@@ -90,14 +90,10 @@ class Agents:
 
     def sources(self) -> dict[tuple[str, Step], Source]:
         """The source of free energies of each agent's default model at each of its steps."""
-        steps = {agent: [Ask(agent).step] for agent in self.cards}
-        for agent in self.cards:
-            if agent not in CHEAP_AGENTS:
-                steps[agent].append(Step.VERIFY)
         return {
-            (agent, step): self.source(self.default_cards[agent].name, agent, step)
-            for agent, each in steps.items()
-            for step in each
+            (agent, step): self.source(card.name, agent, step)
+            for agent, card in self.default_cards.items()
+            for step in ((Step.ANSWER,) if agent in CHEAP_AGENTS else (Step.SOLVE, Step.VERIFY))
         }
 
     def source(self, model: str, agent: str, step: Step) -> Source:
