@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from odar.call_prices import call_prices
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
@@ -40,7 +41,6 @@ from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task, item_from_json
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
 from odar.lab.selection import select_tasks
-from odar.planning import call_prices
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 

@@ -8,6 +8,7 @@ benchmarks/        public sets of questions, and how their rows become tasks
 graders/           functions that score an answer, one module for each kind of answer
 selection.py       which tasks of a large set are asked, in strata and folds; checks before the first call
 intervals.py       a figure with its 95% interval, by the bootstrap
+training.py        the learned difficulty estimator (`odar train`)
 statistics.py      differences between policies, their tests, and the table of all policies
 router_quality.py  APGR, CPT and AUROC: how well a score chooses the questions for the strong model
 fusion_study.py    every fusion rule on the same candidates (`odar eval fuse`)

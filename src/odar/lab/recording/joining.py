@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 from odar.calibration_file import Calibration
+from odar.call_prices import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import Estimator
 from odar.engine import Odar
@@ -16,7 +17,6 @@ from odar.errors import InputError, UnknownName, one_line
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
 from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.schema import Attempt, Grader, ItemKey, RecordedItem, Task, features_of, sort_attempts
-from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
 from odar.policy.equivalence import equivalent
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
