@@ -23,7 +23,7 @@ from odar.cli.options import (
     parse_prices,
     settings_options,
 )
-from odar.cli.runs import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
+from odar.cli.runs import RunOptions, read_body, record_items, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
@@ -294,11 +294,8 @@ def _collect(
     items = make_items(odar, [Job(_SET, task, 0, SEED, asks) for task, asks in asked])
     name = f"{header.made_by}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
     with Journal(cache_folder() / "advice" / name, header.to_row()) as journal:
-        todo = journal.missing(items)
-        confirm_run(
-            run, settings, todo, len(items), "requests", _expected(settings, [each.payload for each in todo])
-        )
-        code = record_items(run, with_long_timeouts(settings), items, journal, quiet=quiet)
+        expected = _expected(settings, [each.payload for each in journal.missing(items)])
+        code = record_items(run, settings, items, journal, "requests", expected, quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
         return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd

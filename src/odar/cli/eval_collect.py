@@ -11,20 +11,13 @@ import click
 
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.runs import (
-    RunOptions,
-    confirm_run,
-    read_conversation,
-    record_items,
-    run_options,
-    with_long_timeouts,
-)
+from odar.cli.runs import RunOptions, read_body, record_items, run_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.lab.graders.text import TEXT_GRADERS
-from odar.lab.recording.collect import Job, make_items, recorded_asks
+from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.recording.journal import Journal
@@ -84,16 +77,12 @@ def collect_command(
     fetch_weights(settings, quiet=quiet)
     # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
-    recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
+    recorded = replace(settings, routing=replace(settings.routing, samples=samples))
     odar = Odar(recorded)  # makes no call
     header = header_of(odar, settings.routing.samples)
     with Journal(path, header.to_row()) as journal:
-        items = make_items(odar, jobs)
-        todo = journal.missing(items)
-        calls = len(todo) * sum(ask.samples for ask in recorded_asks(recorded))
-        confirm_run(run, settings, todo, len(jobs), "items", f"at most {calls} calls, ")
         try:
-            return record_items(run, recorded, items, journal, quiet=quiet)
+            return record_items(run, recorded, make_items(odar, jobs), journal, "items", quiet=quiet)
         finally:
             _print_summary(journal, jobs, out)
 
@@ -121,7 +110,7 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
 
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
-    questions = load_questions(name, read_conversation, answers=True)
+    questions = load_questions(name, read_body, answers=True)
     grader = TEXT_GRADERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]

@@ -45,7 +45,7 @@ class Batch:
         server.configure(folder, limits)
         self.folder = folder
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
-        questions = load_questions(write_jsonl(folder / "in.jsonl", sums(count)), lambda messages: None)
+        questions = load_questions(write_jsonl(folder / "in.jsonl", sums(count)), lambda body: None)
         self.items = make_items(Odar(self.settings), questions, seed=7)
 
     async def run(self, out, address=None, **options):

@@ -16,7 +16,8 @@ from odar.types import Query, Route
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def conversation(messages):
+def conversation(body):
+    messages = body["messages"]
     if not all("content" in message for message in messages):
         raise ValueError("messages[0].content is missing")
     return Query.from_messages(tuple(Message(m["role"], m["content"]) for m in messages))

@@ -1,6 +1,6 @@
 """Run the items of a journal: each is done and paid for once, within rate limits and budget.
 
-    items = [WorkItem("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
+    items = [WorkItem("1", payload, digest="…", needs={("openai", "requests"): 6}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
         done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
 
@@ -22,7 +22,7 @@ from typing import Any
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 from odar.lab.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
 from odar.lab.recording.journal import WorkItem as WorkItem
-from odar.lab.recording.limits import Needs, RateLimiter, Rates
+from odar.lab.recording.limits import Amounts, RateLimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,8 @@ class WorkResult:
     row: Row
     """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
     `cost_usd` if it is unknown."""
-    used: Needs = field(default_factory=dict)
-    """Requests and tokens by provider."""
+    used: Amounts = field(default_factory=dict)
+    """What it took from providers."""
     lost: int = 0
     """Number of workers that were lost while they did the item: each may have paid for calls of unknown cost."""
 
@@ -42,7 +42,7 @@ Work = Callable[[WorkItem, Memo], Awaitable[WorkResult]]
 OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
-def failure(item: WorkItem, error: OdarError, used: Needs | None = None, **more: Any) -> WorkResult:
+def failure(item: WorkItem, error: OdarError, used: Amounts | None = None, **more: Any) -> WorkResult:
     """The result of an item that failed.
 
     `more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its maximum.
@@ -83,7 +83,7 @@ async def run(
     open_work: OpenWork,
     journal: Journal,
     *,
-    rates: Rates | None = None,
+    rates: Amounts | None = None,
     concurrency: int = 8,
     budget_usd: float | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,

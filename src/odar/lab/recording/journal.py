@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from filelock import FileLock, Timeout
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.lab.recording.header import describe_changes
-from odar.lab.recording.limits import Needs
+from odar.lab.recording.limits import Amounts
 
 Row = dict[str, Any]
 _HEADER_START = b'{"format": '
@@ -44,8 +43,8 @@ class WorkItem:
     payload: Any = field(repr=False)
     digest: str = ""
     """Hash of everything its row depends on: a row with the same id and another digest is refused."""
-    needs: Needs = field(default_factory=dict)
-    """Maximum number of requests and tokens, by provider."""
+    needs: Amounts = field(default_factory=dict)
+    """The most that it takes from providers."""
     worst_cost_usd: float | None = 0.0
     """Maximum cost; None if unknown."""
 
@@ -58,6 +57,10 @@ class RowInfo(NamedTuple):
     cost_usd: float | None
     offset: int
     """Position of its line in the file."""
+
+    @classmethod
+    def of(cls, row: Row, offset: int) -> RowInfo:
+        return cls(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
 
 
 class Memo:
@@ -73,8 +76,6 @@ class Memo:
 
     def __init__(self, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
         self.known = dict(known)
-        self.requests: Counter[str] = Counter()
-        """Number of times that each request was made for the item, by name; see `odar.lab.recording.work`."""
         self._keep = keep
 
     def recall(self, name: str) -> Any:
@@ -142,7 +143,7 @@ class Journal:
                 self._check_header(row, self._header)
                 has_header = True
             else:
-                self.entries[row["id"]] = _row_info(row, offset)
+                self.entries[row["id"]] = RowInfo.of(row, offset)
         for _, part in _read_lines(self._parts_path, _PART_START):
             self._add_part(part)
         self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
@@ -206,7 +207,7 @@ class Journal:
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
-            self.entries[row["id"]] = _row_info(row, offset)
+            self.entries[row["id"]] = RowInfo.of(row, offset)
             if self._is_done(row["id"]):
                 self._parts.pop(row["id"], None)
 
@@ -253,10 +254,6 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([writing])
         raise
-
-
-def _row_info(row: Row, offset: int) -> RowInfo:
-    return RowInfo(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
 
 
 def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:

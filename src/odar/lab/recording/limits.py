@@ -11,67 +11,52 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import NamedTuple
 
 from odar.errors import SettingsError
 from odar.settings import Settings
 
 WINDOW_S = 60.0
+REQUESTS = "requests"
+TOKENS = "tokens"
+Amounts = Mapping[tuple[str, str], float]
+"""Numbers by provider and kind, which is REQUESTS or TOKENS: what an item takes, or the limits of a minute."""
 
 
-class Amount(NamedTuple):
-    """Requests and tokens of one provider."""
-
-    requests: float = 0
-    tokens: float = 0
-
-    def plus(self, other: Amount, sign: int = 1) -> Amount:
-        """The sum, or the difference if `sign` is −1.
-
-        >>> Amount(1, 10).plus(Amount(2, 5))
-        Amount(requests=3, tokens=15)
-        """
-        return Amount(self.requests + sign * other.requests, self.tokens + sign * other.tokens)
+def rates_of(settings: Settings) -> Amounts:
+    """The limits that are set."""
+    limits = {
+        **{(name, REQUESTS): provider.requests_per_min for name, provider in settings.providers.items()},
+        **{(name, TOKENS): provider.tokens_per_min for name, provider in settings.providers.items()},
+    }
+    return {resource: limit for resource, limit in limits.items() if limit}
 
 
-NOTHING = Amount()
-Needs = Mapping[str, Amount]
-"""Amounts by provider."""
-Rates = Mapping[str, Amount]
-"""Limits of a provider per minute; infinity without a limit."""
-
-
-def rates_of(settings: Settings) -> dict[str, Amount]:
-    """Providers without a limit are left out."""
-    limits = {name: (p.requests_per_min, p.tokens_per_min) for name, p in settings.providers.items()}
-    return {name: Amount(*(each or math.inf for each in both)) for name, both in limits.items() if any(both)}
-
-
-def check_needs(needs: Needs, rates: Rates) -> None:
+def check_needs(needs: Amounts, rates: Amounts) -> None:
     """Raise SettingsError if a single item may exceed a limit of requests.
 
     Tokens are not checked: the needs are an upper bound.
     """
-    for provider, need in needs.items():
-        if provider in rates and need.requests > (limit := rates[provider].requests):
+    for (provider, kind), need in needs.items():
+        limit = rates.get((provider, kind), math.inf)
+        if kind == REQUESTS and need > limit:
             raise SettingsError(
                 f"providers.{provider}.requests_per_min = {limit} cannot be kept: one item may take "
-                f"{need.requests} requests; raise it, lower routing.samples, or take a simpler path"
+                f"{need} requests; raise it, lower routing.samples, or take a simpler path"
             )
 
 
 class RateLimiter:
-    """Delays items until they fit the limits. Providers without a rate are not counted."""
+    """Delays items until they fit the rates; what has no rate is not counted."""
 
-    def __init__(self, rates: Rates, clock: Callable[[], float] = time.monotonic) -> None:
-        self._rates = dict(rates)
+    def __init__(self, rates: Amounts, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rates = rates
         self._clock = clock
-        self._counted: dict[str, dict[int, tuple[float, Amount]]] = {name: {} for name in rates}
-        """Time at which an amount stops counting, infinity while it is reserved; by provider and ticket."""
+        self._counted: dict[int, tuple[float, Amounts]] = {}
+        """Time at which the amounts of an item stop counting, infinity while they are reserved; by ticket."""
         self._tickets = 0
         self._settled = asyncio.Event()
 
-    async def acquire(self, needs: Needs) -> int:
+    async def acquire(self, needs: Amounts) -> int:
         """Wait until the needs fit and reserve them; returns a ticket."""
         while (wait := self.wait_s(needs)) > 0:
             self._settled.clear()
@@ -79,30 +64,30 @@ class RateLimiter:
                 await asyncio.wait_for(self._settled.wait(), None if math.isinf(wait) else wait)
         return self.reserve(needs)
 
-    def wait_s(self, needs: Needs) -> float:
+    def wait_s(self, needs: Amounts) -> float:
         """Seconds until the needs fit; infinity if a running item must end first."""
         now = self._clock()
-        longest = 0.0
-        for provider in needs.keys() & self._rates.keys():
-            counting = {n: each for n, each in self._counted[provider].items() if each[0] > now}
-            self._counted[provider] = counting
-            total = Amount(*map(sum, zip(NOTHING, *(amount for _, amount in counting.values()), strict=True)))
-            for until, amount in [(now, NOTHING), *sorted(counting.values())]:
-                total = total.plus(amount, -1)
+        self._counted = {ticket: each for ticket, each in self._counted.items() if each[0] > now}
+        counted = sorted(self._counted.values(), key=lambda each: each[0])
+        latest = now
+        for resource in needs.keys() & self._rates.keys():
+            total = sum(amounts.get(resource, 0) for _, amounts in counted)
+            for until, amounts in counted:
                 # a need that exceeds the limit by itself waits until it is alone
-                sums = zip(total, needs[provider], self._rates[provider], strict=True)
-                if all(counted + need <= most or counted == 0 for counted, need, most in sums):
-                    longest = max(longest, until - now)
+                if total == 0 or total + needs[resource] <= self._rates[resource]:
                     break
-        return longest
+                total -= amounts.get(resource, 0)
+                latest = max(latest, until)
+        return latest - now
 
-    def reserve(self, needs: Needs) -> int:
+    def reserve(self, needs: Amounts) -> int:
         self._tickets += 1
-        for provider in needs.keys() & self._rates.keys():
-            self._counted[provider][self._tickets] = (math.inf, needs[provider])
+        self._count(self._tickets, math.inf, needs)
         return self._tickets
 
-    def settle(self, ticket: int, used: Needs) -> None:
-        for provider, counted in self._counted.items():
-            counted[ticket] = (self._clock() + WINDOW_S, used.get(provider, NOTHING))
+    def settle(self, ticket: int, used: Amounts) -> None:
+        self._count(ticket, self._clock() + WINDOW_S, used)
         self._settled.set()
+
+    def _count(self, ticket: int, until: float, amounts: Amounts) -> None:
+        self._counted[ticket] = (until, {name: amount for name, amount in amounts.items() if name in self._rates})

@@ -5,7 +5,7 @@ Every line is checked before the first call is paid for, and an error names the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -22,8 +22,8 @@ from odar.lab.recording.schema import Task, TaskSet
 from odar.policy.equivalence import equivalent
 from odar.types import Query, Route
 
-ReadConversation = Callable[[list[Any]], Query]
-"""Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
+ReadChat = Callable[[Mapping[str, Any]], Query]
+"""Makes a query of a chat body in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
 L = TypeVar("L", bound="QueryLine")
 Decode = Callable[[L, int, Path], T]
@@ -41,17 +41,17 @@ class QueryLine(msgspec.Struct):
     time: _Number | None = None
     reasoning: str = ""
 
-    def to_query(self, folder: Path, read_conversation: ReadConversation | None = None) -> Query:
+    def to_query(self, folder: Path, read_chat: ReadChat | None = None) -> Query:
         if (self.query is None) == (self.messages is None):
             raise ValueError("must have either query or messages")
         if self.query is not None:
             check_text(self.query)
             return Query(self.query, (load_image(folder / self.image),) if self.image else ())
-        if read_conversation is None:
+        if read_chat is None:
             raise ValueError("messages are not supported here; use query")
         if not isinstance(self.messages, list) or not self.messages or self.image is not None:
             raise ValueError("messages must be a list of turns, with images inside them")
-        return read_conversation(self.messages)
+        return read_chat({"messages": self.messages})
 
     @property
     def effort(self) -> float | None:
@@ -117,12 +117,10 @@ def _is_accepted(accepted: Sequence[str], answer: str) -> float:
     return float(any(equivalent(answer, right) for right in accepted))
 
 
-def load_questions(
-    path: str | Path, read_conversation: ReadConversation | None = None, *, answers: bool = False
-) -> list[Question]:
+def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answers: bool = False) -> list[Question]:
     """Read questions from a JSONL file; blank lines are skipped, a missing id is the number of the line.
 
-    Without `read_conversation` messages are refused, with `answers` questions whose right answer is unknown.
+    Without `read_chat` messages are refused, with `answers` questions whose right answer is unknown.
 
     Raises:
         InputError: the file cannot be read, or a line is not a question; names the first bad lines.
@@ -130,7 +128,7 @@ def load_questions(
     lines_of: dict[tuple[str, str], int] = {}
 
     def decode(line: _Line, number: int, folder: Path) -> Question:
-        question = _question(line, number, folder, read_conversation)
+        question = _question(line, number, folder, read_chat)
         if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
         first = lines_of.setdefault((question.set, question.id), number)
@@ -188,15 +186,13 @@ def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode
     return found
 
 
-def _question(
-    line: _Line, number: int, folder: Path, read_conversation: ReadConversation | None = None
-) -> Question:
+def _question(line: _Line, number: int, folder: Path, read_chat: ReadChat | None = None) -> Question:
     if line.gold is not None and not line.set:
         raise ValueError("gold needs set: the benchmark whose grader reads it")
     accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
     return Question(
         id=str(number if line.id is None else line.id),
-        query=line.to_query(folder, read_conversation),
+        query=line.to_query(folder, read_chat),
         gold=accepted if line.gold is None else line.gold,
         stratum=line.stratum or line.domain,
         effort=line.effort,

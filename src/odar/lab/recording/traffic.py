@@ -6,7 +6,7 @@ A log may be long, so a fixed number of its rows is drawn at random while it is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,17 +19,15 @@ from odar.formats import load_json
 from odar.lab.recording.files import read_table, report_damage
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.importers import COLUMNS
+from odar.lab.recording.questions import ReadChat
 from odar.lab.recording.schema import Task
 from odar.policy.kinds import Kind, request_kind
-from odar.types import Query
 
 DRAWN = 2_000
 """Rows that are drawn from a log, with a seed."""
 SEED = 42
 NOT_COMPARED = (Kind.OPEN_ENDED, Kind.TOOL_CALL)
 """Kinds of requests that take one call, and whose answers are not compared (SPEC 9.3b)."""
-ReadChat = Callable[[Mapping[str, Any]], Query]
-"""Makes a query of a chat body; raises ValueError for anything else."""
 _BODY_FIELDS = ("tools", "tool_choice", "response_format", "n")
 """Fields of a chat body that say which kind of request it is; sampling is the agents' own."""
 _INSIDE = ("body", "request", "request_body", "kwargs", "proxy_server_request", "input", "document")
