@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -195,11 +194,9 @@ def _from_table(
     log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
 ) -> Answers:
     models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
-    digest = hashlib.sha256(user_path(log).read_bytes()).hexdigest()
     roles = {agent: None if name == AUTO else name for agent, name in given.items()}
-    imported = import_models(
-        Odar(settings), models, parse_prices(options["prices"]), roles, Path(log).stem, {Path(log).name: digest}
-    )
+    prices = parse_prices(options["prices"])
+    imported = import_models(Odar(settings), models, prices, roles, Path(log).stem, [user_path(log)])
     for warning in imported.warnings:
         notice(warning)
     if imported.left_out:

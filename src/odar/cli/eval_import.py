@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -84,17 +83,15 @@ def import_command(
     # join them into a recording
     paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
-    sets = {each.set or set_name for own in models.values() for each in own}
     imported = import_models(
         Odar(settings),
         models,
         parse_prices(options["prices"]),
         {agent: options[agent] for agent in (FAST, SECOND, SLOW)},
         set_name,
-        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
+        paths,
         known=known,
         score=_grader(options["score_by"]) if options["score_by"] else None,
-        kinds={name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in sets & BENCHMARKS.names()},
     )
     if out:
         write_recording(Path(out), imported.header, imported.items)

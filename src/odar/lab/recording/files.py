@@ -63,11 +63,17 @@ class Recording:
 
 def open_recording(place: str | Path) -> Recording:
     """Raises InputError if there is no such file, or it is not a recording."""
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
+    path = existing_file(place, "recording; make one with: odar eval collect SET --out FILE.jsonl")
     with report_damage(path), _open_lines(path) as file:
         return Recording(path, Header.from_json(file.readline(), str(place)))
+
+
+def existing_file(place: str | Path, kind: str = "file") -> Path:
+    """Raises InputError if there is no such file."""
+    path = user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such {kind}")
+    return path
 
 
 def is_recording(place: str | Path) -> bool:

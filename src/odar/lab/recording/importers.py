@@ -1,8 +1,9 @@
 """Import of answers that other tools recorded (SPEC 8.2); no call is made.
 
 lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
-harness, and tables (JSONL, CSV, Parquet) with a column map. A reader returns the fields of each row, and one
-function makes an `ImportedAnswer` of them. `joining` joins the files of several models.
+harness, and tables (JSONL, CSV, Parquet) with a column map. The reader of a format returns the rows of a file and a
+function from a row to the fields of an answer, of which `_make_answer` makes an `ImportedAnswer`. `joining` joins
+the answers of several models.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
-from odar.lab.recording.files import import_arrow, read_table, report_damage
+from odar.lab.recording.files import existing_file, import_arrow, read_table, report_damage
 from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
 from odar.types import Query, Step, Usage
@@ -64,14 +65,14 @@ _SCORE_WORDS = {
 }
 """Words that other tools write in place of a score."""
 _ANSWER_FIELDS = ("text", "answer", "score")
-"""A row without any of these fields has no answer."""
+"""A row of a table without any of these fields has no answer."""
 _TIE = "tie"
 """Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedAnswer(Attempt):
-    """One answer as a tool recorded it; unknown fields are None or empty."""
+    """One answer as a tool recorded it; unknown fields are None or empty. `output_usd` is the cost of all of it."""
 
     agent: str = ""
     step: Step = Step.ANSWER
@@ -84,7 +85,6 @@ class ImportedAnswer(Attempt):
     set: str = ""
     query: str = ""
     gold: Any = None
-    cost_usd: float | None = None
 
 
 Fields = Mapping[str, Any]
@@ -121,9 +121,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
         InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
     """
     options = options or ImportOptions()
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     answers: list[ImportedAnswer] = []
     with report_damage(place, "cannot be read", remedy=""):
         kind = options.format if options.format != "auto" else _detect_format(path, options)
@@ -135,7 +133,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
                     answers.append(_make_answer(fields, number, options.model))
     if not answers:
         of_model = f" of model {options.model!r}" if options.model else ""
-        raise InputError(f"{place} holds no answers{of_model}")
+        raise InputError(f"{place} holds no answers{of_model}; name their columns with --map text=COLUMN")
     return _mark_stated(answers)
 
 
@@ -180,14 +178,12 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     """The answer that the fields of a row describe; `number` is the id of a row without one."""
     get = fields.get
-    if get("text") is None and get("answer") is None and get("score") is None:
-        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
     # the text and the final answer
     text = str(get("text") if get("text") is not None else get("answer") or "")
     answer, stated = _find_answer(text)
     if get("answer") is not None:
         answer = str(get("answer"))
-        stated = get("answer") != ""
+        stated = answer != ""
     # log-probabilities: without the tokens that they belong to, only their mean and their sum count
     mean = _logprob(get("mean_logprob"), get("mean_probability"))
     tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
@@ -215,7 +211,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
-        cost_usd=_number(get("cost")),
+        output_usd=_number(get("cost")),
         seconds=_number(get("seconds")),
         finish=str(get("finish") or "stop"),
     )
@@ -372,37 +368,33 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 
 def _table(path: Path, options: ImportOptions) -> Reader:
     """A row per answer, or per question with answers of several models."""
-    given = dict(options.columns or {})
+    given = {name: column.replace("{model}", options.model) for name, column in (options.columns or {}).items()}
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
     # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
     column, _, side = given.get("score", "").partition(":")
-    given |= {"score": column} if side else {}
-    given = {name: column.replace("{model}", options.model) for name, column in given.items()}
-
-    answer_columns = [given[name] for name in _ANSWER_FIELDS if name in given]
-    found: set[str] = set()
-    """Columns of answers that some row has: an object without the key of a model is a missing answer."""
+    if side:
+        given["score"] = column
+    missing = set(given.values())
+    """Columns that no row has had so far: an object without the key of a model is a missing answer."""
 
     def rows() -> Iterator[Row]:
         row: Row = {}
         for row in _table_rows(path):
-            found.update(column for column in answer_columns if _value_at(row, column)[0])
+            missing.difference_update([column for column in missing if _value_at(row, column)[0]])
             yield row
-        if row and not found.issuperset(answer_columns):
-            raise InputError(f"{path} {_no_column(next(c for c in answer_columns if c not in found), row)}")
+        if row and missing:
+            first = next(column for column in given.values() if column in missing)
+            raise InputError(f"{path} has no column {first!r} (it has: {', '.join(map(str, row))})")
 
     def fields_of(row: Row) -> Fields | None:
-        if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
+        if options.model and "model" not in given and _value(row, "model") not in (None, options.model):
             return None
         fields = {name: _value(row, name, given) for name in COLUMNS}
-        has_columns = answer_columns or any(column in row for name in _ANSWER_FIELDS for column in COLUMNS[name])
-        if has_columns and all(fields[name] in (None, "") for name in _ANSWER_FIELDS):
-            return None
         if side and fields["score"] is not None:
             preferred = str(fields["score"]).strip().lower()
             fields["score"] = 0.5 if preferred.startswith(_TIE) else float(preferred == side.lower())
-        return fields
+        return fields if any(fields[name] not in (None, "") for name in _ANSWER_FIELDS) else None
 
     return rows(), fields_of
 
@@ -430,40 +422,29 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
     """
-    path = user_path(place)
-    given = dict(columns or {})
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     found: dict[str, Task] = {}
     for number, row in enumerate(_table_rows(path), 1):
         with _row_errors(path, number):
-            there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
-            name, gold, query = (_value(row, each, there) for each in ("id", "gold", "query"))
+            given = {name: column for name, column in (columns or {}).items() if _value_at(row, column)[0]}
+            id_, gold, query = (_value(row, name, given) for name in ("id", "gold", "query"))
             gold = row.get("answer") if gold is None else gold
             if gold is not None and isinstance(row.get("accept"), list):
                 gold = [gold, *row["accept"]]
             text = str(query or "")
             if text and isinstance(row.get("options"), list):
-                text += "".join(
-                    f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
-                )
-            name = str(number if name is None else name)
-            found[name] = Task(name, Query(text), gold)
+                lettered = zip(ascii_uppercase, row["options"], strict=False)
+                text += "".join(f"\n{letter}. {each}" for letter, each in lettered)
+            id_ = str(number if id_ is None else id_)
+            found[id_] = Task(id_, Query(text), gold)
     return found
 
 
-def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
-    """From the given column, which must exist, or else from one of the usual names."""
-    known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
-    if (value := next((value for _, value in known if value is not None), None)) is not None:
-        return value
-    if name in given and name not in _ANSWER_FIELDS and not known[0][0]:
-        raise ValueError(_no_column(given[name], row))
-    return None
-
-
-def _no_column(column: str, row: Row) -> str:
-    return f"has no column {column!r} (it has: {', '.join(map(str, row))})"
+def _value(row: Row, name: str, given: Mapping[str, str] | None = None) -> Any:
+    """The field `name` from the given column, or else from one of the usual columns."""
+    columns = (given[name],) if given and name in given else COLUMNS[name]
+    values = (_value_at(row, column)[1] for column in columns)
+    return next((value for value in values if value is not None), None)
 
 
 def _value_at(value: Any, path: str) -> tuple[bool, Any]:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from odar.errors import InputError, one_line, plural
-from odar.files import user_path
 from odar.formats import load_json
-from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.files import existing_file, read_table, report_damage
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.importers import COLUMNS
 from odar.lab.recording.questions import ReadChat
@@ -66,9 +65,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
     Raises:
         InputError: the file cannot be read, or none of the drawn rows is a request.
     """
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     with report_damage(path, "cannot be read as a log", remedy=""):
         count, rows = _draw(_log_rows(path), drawn)
     tasks: dict[str, Task] = {}
