@@ -161,7 +161,6 @@ def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
         ('{"text": "x", "score": [1]}', r"row 1 score is \[1\]"),
         ("", "holds no answers"),
         ('{"doc": {}, "filtered_resps": [], "filter": "none"}', "row 1 lacks 'arguments'"),
-        ('{"custom_id": "a", "response": {"body": {"choices": [{}]}}}', "row 1 lacks 'message'"),
     ],
 )
 def test_invalid_rows_are_named(tmp_path, content, why):
