@@ -27,9 +27,9 @@ from odar.cli.runs import (
 )
 from odar.config import load_settings
 from odar.errors import BudgetExceeded, InputError, SettingsError
-from odar.lab.recording.executor import Progress, WorkItem
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import REQUESTS
+from odar.lab.runs.executor import Progress, WorkItem
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import REQUESTS
 
 
 def settings(**more):
@@ -89,7 +89,7 @@ class TestEngine:
 
     def test_the_address_comes_from_the_option_or_the_environment(self, monkeypatch):
         asked = []
-        monkeypatch.setattr("odar.lab.recording.cluster.on_ray", lambda *given: asked.append(given))
+        monkeypatch.setattr("odar.lab.runs.cluster.on_ray", lambda *given: asked.append(given))
         monkeypatch.setenv("RAY_ADDRESS", "here:1")
         on_engine(RunOptions(4, engine="ray", workers=2), None)
         on_engine(RunOptions(4, engine="ray", ray_address="there:2", workers=8), None)

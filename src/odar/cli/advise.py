@@ -29,15 +29,15 @@ from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
 from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
 from odar.lab.calibration.result import provenance, without_prompts
-from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task, item_from_json
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from odar.planning import call_prices
 from odar.settings import Settings

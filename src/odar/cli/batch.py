@@ -14,9 +14,9 @@ from odar.cli.options import FILE, announce_profile, json_option, settings_optio
 from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
-from odar.lab.recording.batch import make_items, open_batch_work
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import load_questions
+from odar.lab.runs.batch import make_items, open_batch_work
+from odar.lab.runs.journal import Journal
 from odar.settings import Settings
 
 

@@ -17,12 +17,12 @@ from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.lab.graders.text import TEXT_GRADERS
-from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import load_questions, question_set
 from odar.lab.recording.schema import Task, TaskSet, row_id
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import check_grader, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query

@@ -30,14 +30,14 @@ from odar.engine import Odar
 from odar.errors import BudgetExceeded, InputError
 from odar.files import cache_folder
 from odar.lab.calibration.items import usable_items
-from odar.lab.recording.collect import Job, make_items, open_collect_work, recorded_asks
-from odar.lab.recording.executor import OpenWork, Progress, WorkItem
-from odar.lab.recording.executor import run as run_work
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import check_needs, rates_of
 from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
+from odar.lab.runs.collect import Job, make_items, open_collect_work, recorded_asks
+from odar.lab.runs.executor import OpenWork, Progress, WorkItem
+from odar.lab.runs.executor import run as run_work
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
 from odar.settings import AgentSettings, Settings
@@ -251,7 +251,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
     """The work in this process, or on the Ray cluster that the options name."""
     if run.engine == "local":
         return work
-    from odar.lab.recording.cluster import on_ray
+    from odar.lab.runs.cluster import on_ray
 
     return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
 

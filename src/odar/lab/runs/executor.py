@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
-from odar.lab.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
-from odar.lab.recording.journal import WorkItem as WorkItem
-from odar.lab.recording.limits import Amounts, RateLimiter
+from odar.lab.runs.journal import Journal, Memo, Row, RowInfo, write_in_thread
+from odar.lab.runs.journal import WorkItem as WorkItem
+from odar.lab.runs.limits import Amounts, RateLimiter
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import agent_request_template
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
-from odar.lab.recording.limits import REQUESTS, TOKENS, Amounts
 from odar.lab.recording.schema import sum_costs
+from odar.lab.runs.limits import REQUESTS, TOKENS, Amounts
 from odar.providers.http import RETRY
 from odar.types import Ask, Call, Query
 

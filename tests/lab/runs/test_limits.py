@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from odar.config import load_settings
 from odar.errors import SettingsError
-from odar.lab.recording.limits import REQUESTS, TOKENS, WINDOW_S, RateLimiter, check_needs, rates_of
+from odar.lab.runs.limits import REQUESTS, TOKENS, WINDOW_S, RateLimiter, check_needs, rates_of
 
 
 def amounts(requests, tokens=0, provider="p"):

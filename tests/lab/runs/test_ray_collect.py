@@ -11,11 +11,11 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES
-from odar.lab.recording.collect import Job, make_items, open_collect_work
-from odar.lab.recording.executor import run
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
+from odar.lab.runs.collect import Job, make_items, open_collect_work
+from odar.lab.runs.executor import run
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from support.benchmarks import sums
 from support.ray_cluster import engine, needs_ray, ray_marks

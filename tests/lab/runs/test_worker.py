@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odar.lab.recording.cluster import RayWorker, _Workers
-from odar.lab.recording.executor import WorkItem, WorkResult
+from odar.lab.runs.cluster import RayWorker, _Workers
+from odar.lab.runs.executor import WorkItem, WorkResult
 
 ITEM = WorkItem("a", 1)
 DONE = WorkResult({"id": "a", "error": None})

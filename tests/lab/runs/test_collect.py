@@ -6,11 +6,11 @@ import pytest
 
 from odar.cli.runs import read_failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
-from odar.lab.recording.collect import Job, make_items
-from odar.lab.recording.executor import Progress, run
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.executor import Progress, run
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from odar.types import Step
 from support.benchmarks import sums

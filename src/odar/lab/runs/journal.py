@@ -16,7 +16,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
@@ -24,9 +23,10 @@ from typing import IO, Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from odar.errors import InputError
-from odar.formats import check_format, load_json
+from odar.files import atomic_write
+from odar.formats import check_format, json_line, load_json
 from odar.lab.recording.header import describe_changes
-from odar.lab.recording.limits import Amounts
+from odar.lab.runs.limits import Amounts
 
 Row = dict[str, Any]
 _HEADER_START = b'{"format": '
@@ -107,8 +107,8 @@ class Journal:
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._writing = threading.Lock()
-        self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
-        """Digest and replies by name, by item."""
+        self._parts: dict[str, dict[str, dict[str, Any]]] = {}
+        """Replies of unfinished items by name, by item and digest."""
 
     def __enter__(self) -> Self:
         try:
@@ -191,16 +191,11 @@ class Journal:
                 _append(self._parts_file, part)
                 self._add_part(part)
 
-        return Memo(self._replies(item.key, item.digest), keep)
+        return Memo(self._parts.get(item.key, {}).get(item.digest, {}), keep)
 
     def _add_part(self, part: Row) -> None:
-        known = self._replies(part["part"], part["digest"])
-        self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
-
-    def _replies(self, key: str, digest: str) -> dict[str, Any]:
-        """Without replies to another question or with other settings."""
-        found, replies = self._parts.get(key, ("", {}))
-        return replies if found == digest else {}
+        by_digest = self._parts.setdefault(part["part"], {})
+        by_digest.setdefault(part["digest"], {})[part["name"]] = part["value"]
 
     def write(self, row: Row) -> None:
         """The first field of a row is `id`; it is on disk when this returns."""
@@ -227,17 +222,13 @@ class Journal:
     def sort(self, items: Iterable[WorkItem]) -> None:
         """Rewrite the file, atomically: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
-        draft = self.path.with_name(self.path.name + ".tmp")
         entries = {}
-        with draft.open("wb") as file:
+        with atomic_write(self.path, durable=True) as draft, draft.open("wb") as file:
             if self._header is not None:
-                file.write(to_line(self._header))
+                file.write(json_line(self._header))
             for key, line in zip(keys, self.lines(keys), strict=True):
                 entries[key] = self.entries[key]._replace(offset=file.tell())
                 file.write(line)
-            _sync(file)
-        draft.replace(self.path)
-        sync_folder(self.path.parent)
         self._rows_file.close()
         self._rows_file = self.path.open("ab")
         self.entries = entries
@@ -257,18 +248,7 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
 
 
 def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
-    file.write(to_line(row))
-    _sync(file)
-
-
-def to_line(row: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which can be read back if it is escaped
-        return json.dumps(row).encode() + b"\n"
-
-
-def _sync(file: IO[bytes]) -> None:
+    file.write(json_line(row))
     file.flush()
     os.fsync(file.fileno())
 
@@ -293,13 +273,3 @@ def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
                 offset += len(line)
     if torn:
         os.truncate(path, offset)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a rename durable; Windows, which cannot sync folders, does so by itself."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

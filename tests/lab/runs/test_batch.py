@@ -9,10 +9,10 @@ from odar.config import load_settings
 from odar.conversation import ChatParameters
 from odar.engine import Odar
 from odar.errors import ProviderTimeout
-from odar.lab.recording.batch import answer_question, make_items, open_batch_work
-from odar.lab.recording.journal import Memo
-from odar.lab.recording.limits import REQUESTS, TOKENS
 from odar.lab.recording.questions import Question
+from odar.lab.runs.batch import answer_question, make_items, open_batch_work
+from odar.lab.runs.journal import Memo
+from odar.lab.runs.limits import REQUESTS, TOKENS
 from odar.providers.pool import KINDS
 from odar.types import Query, Route, Usage
 from support.scripted import ScriptedProvider, completion, step_of

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odar.errors import BudgetExceeded
-from odar.lab.recording.executor import Progress, WorkItem, WorkResult, run
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import REQUESTS
+from odar.lab.runs.executor import Progress, WorkItem, WorkResult, run
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import REQUESTS
 from support.waiting import until
 
 

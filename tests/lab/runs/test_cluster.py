@@ -17,12 +17,12 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
-from odar.lab.recording.batch import make_items, open_batch_work
-from odar.lab.recording.cluster import on_ray
-from odar.lab.recording.executor import WorkItem, run
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import rates_of
 from odar.lab.recording.questions import load_questions
+from odar.lab.runs.batch import make_items, open_batch_work
+from odar.lab.runs.cluster import on_ray
+from odar.lab.runs.executor import WorkItem, run
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import rates_of
 from support.cluster_work import KeepsLargePart, KillsItsWorker, KillsItsWorkerAtStart, lacks_a_key
 from support.ray_cluster import (
     engine,

@@ -10,10 +10,10 @@ from functools import partial
 import pytest
 
 from odar.errors import InputError, ProviderError
-from odar.lab.recording.collect import Job, collect_work, make_items, open_collect_work
-from odar.lab.recording.journal import Memo
-from odar.lab.recording.limits import REQUESTS
 from odar.lab.recording.schema import item_from_json
+from odar.lab.runs.collect import Job, collect_work, make_items, open_collect_work
+from odar.lab.runs.journal import Memo
+from odar.lab.runs.limits import REQUESTS
 from odar.types import Step
 from support.benchmarks import sums
 from support.engine import MODELS, engine, settings

@@ -15,10 +15,7 @@ from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
-from odar.lab.recording.journal import Memo, write_in_thread
-from odar.lab.recording.limits import Amounts
 from odar.lab.recording.schema import (
     Attempt,
     ItemKey,
@@ -35,7 +32,10 @@ from odar.lab.recording.schema import (
     sum_costs,
     total_cost,
 )
-from odar.lab.recording.work import used_amounts, worst_case
+from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
+from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.limits import Amounts
+from odar.lab.runs.needs import used_amounts, worst_case
 from odar.providers.base import Provider
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Call, Candidate, Query, Stage
