@@ -12,7 +12,7 @@ import click
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
 from odar.cli.runs import RunOptions, read_body, record_items, run_options
-from odar.cli.terminal import notice, print_columns, print_json
+from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
@@ -20,9 +20,9 @@ from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.recording.questions import load_questions, question_set
-from odar.lab.recording.schema import Task, TaskSet, row_id
+from odar.lab.recording.schema import Task, TaskSet, sum_costs
 from odar.lab.runs.collect import Job, make_items
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.selection import check_grader, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query
@@ -80,11 +80,12 @@ def collect_command(
     recorded = replace(settings, routing=replace(settings.routing, samples=samples))
     odar = Odar(recorded)  # makes no call
     header = header_of(odar, settings.routing.samples)
+    items = make_items(odar, jobs)
     with Journal(path, header.to_row()) as journal:
         try:
-            return record_items(run, recorded, make_items(odar, jobs), journal, "items", quiet=quiet)
+            return record_items(run, recorded, items, journal, "items", quiet=quiet)
         finally:
-            _print_summary(journal, jobs, out)
+            _print_summary(journal, items, out)
 
 
 def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator[LoadedSet]:
@@ -162,17 +163,13 @@ def _jobs(sets: Iterable[LoadedSet], limit: int | None, seeds: Sequence[int]) ->
                 yield Job(source, task, fold, seed)
 
 
-def _print_summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
-    finished = {key for key, row in journal.entries.items() if not row.failed}
-    done = sum(row_id(job.key) in finished for job in jobs)
-    costs = [row.cost_usd for row in journal.entries.values()]
-    spent = ""
-    if None in costs:
-        spent = ", cost unknown"
-    elif total := sum(cost for cost in costs if cost is not None):
-        spent = f", ${total:.4f} spent"
-    rest = "" if done == len(jobs) else "; the same command continues"
-    notice(f"{done} of {len(jobs)} items done{spent}; {out} holds {len(finished)}{rest}")
+def _print_summary(journal: Journal, items: Sequence[WorkItem], out: str) -> None:
+    done = len(items) - len(journal.missing(items))
+    held = sum(not row.failed for row in journal.entries.values())
+    cost = sum_costs([row.cost_usd for row in journal.entries.values()])
+    spent = "" if cost == 0 else format_known(cost, ", ${:.4f} spent", ", cost unknown")
+    rest = "" if done == len(items) else "; the same command continues"
+    notice(f"{done} of {len(items)} items done{spent}; {out} holds {held}{rest}")
 
 
 @click.command("list")

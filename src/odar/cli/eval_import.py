@@ -18,7 +18,7 @@ from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
 from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
-from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
+from odar.lab.recording.importers import FORMATS, ImportOptions, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.schema import Grader
 from odar.lab.replay.outcomes import Outcomes
@@ -81,7 +81,7 @@ def import_command(
     questions = options["questions"]
     known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
     # join them into a recording
-    paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
+    paths = [user_path(name_and_file(each)[1]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
     imported = import_models(
         Odar(settings),

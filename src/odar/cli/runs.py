@@ -27,7 +27,7 @@ from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, InputError
+from odar.errors import InputError
 from odar.files import cache_folder
 from odar.lab.calibration.items import usable_items
 from odar.lab.recording.header import header_of
@@ -207,7 +207,6 @@ def confirm_run(
         expected: what it takes besides the maximum cost; ends in ", " or ": ".
 
     Raises:
-        BudgetExceeded: there is a budget, and a price is unknown.
         InputError: consent is needed, and there is no terminal to ask on.
         SettingsError: a single item exceeds a rate limit.
     """
@@ -219,10 +218,7 @@ def confirm_run(
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
         notice(f"{len(todo)} of {total} {things} to answer, {expected}{price}")
-    if run.budget is not None:
-        if unknown:
-            raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    elif (unknown or known) and not run.yes:
+    if run.budget is None and (unknown or known) and not run.yes:
         if not sys.stdin.isatty():
             raise InputError("this costs money; add --budget USD or --yes to go on")
         click.confirm("go on?", abort=True, err=True)

@@ -175,15 +175,18 @@ def read_models(
         columns: returns the column map of a model; its name is empty if only the rows name it.
     """
     found: dict[str, list[ImportedAnswer]] = {}
-    for each in files:
-        name, equals, place = each.partition("=")
-        if not equals or user_path(each).is_file():
-            name = ""
-            place = each
+    for given in files:
+        name, place = name_and_file(given)
         for answer in read_answers(place, replace(options, columns=columns(name), model=name)):
             model = name or answer.model or Path(place).name.split(".")[0]
             found.setdefault(model, []).append(replace(answer, model=model))
     return found
+
+
+def name_and_file(given: str) -> tuple[str, str]:
+    """The parts of NAME=FILE; the name is empty for FILE."""
+    name, equals, place = given.partition("=")
+    return (name, place) if equals and not user_path(given).is_file() else ("", given)
 
 
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:

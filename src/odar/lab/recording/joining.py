@@ -9,6 +9,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from odar.calibration_file import Calibration
 from odar.catalogue import ModelCard, Price
@@ -344,31 +345,39 @@ def _attempt(answer: ImportedAnswer, agent: str, index: int, price: Price | None
 
 
 def imported_header(
-    odar: Odar,
-    items: Sequence[RecordedItem],
-    files: Iterable[Path],
-    prices: Mapping[str, Price | None],
+    odar: Odar, items: Sequence[RecordedItem], files: Iterable[Path], prices: Mapping[str, Price | None]
 ) -> Header:
     """The header of imported answers: the engine's settings with the agents, models and prices of the files."""
-    models: dict[str, list[str]] = {}
-    for attempt in (attempt for item in items for attempt in item.attempts):
-        if attempt.model not in models.setdefault(attempt.agent, []):
-            models[attempt.agent].append(attempt.model)
-    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    facts = {"imported": hashes, "models": models}
     header = header_of(odar)
-    agents = {agent: _agent(header, agent, names) for agent, names in models.items()}
-    cards = {
-        name: _card(odar.settings, name, prices.get(agent)) for agent, names in models.items() for name in names
+    # the models of each agent
+    models: dict[str, list[str]] = {}
+    entries: dict[str, Any] = {}
+    for attempt in (attempt for item in items for attempt in item.attempts):
+        names = models.setdefault(attempt.agent, [])
+        if attempt.model not in names:
+            names.append(attempt.model)
+            entries[attempt.model] = model_entry(_card(odar.settings, attempt.model, prices.get(attempt.agent)))
+    # their settings, with the current sampling in place of the unknown one
+    agents: dict[str, Any] = {}
+    for agent, (model, *others) in models.items():
+        own = header.settings.get(agent) or header.settings[FAST]
+        agents[agent] = {**own, "model": model, "alternatives": others, "fallbacks": []}
+    further = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+    settings = {
+        **header.settings,
+        "second": None,
+        **agents,
+        "agents": further,
+        "models": entries,
+        "calibration": "",
     }
-    entries = {name: model_entry(card) for name, card in cards.items()}
-    others = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
-    settings = {**header.settings, "second": None, **agents, "agents": others, "models": entries, "calibration": ""}
-    # What a calibration has set was fitted to other models.
+    # what a calibration has set was fitted to other models
     fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
     defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}
     settings |= {"policy": defaults.pop("policy", settings["policy"])}
     settings |= {"routing": {**settings["routing"], **defaults}}
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    facts = {"imported": hashes, "models": models}
     return replace(
         header,
         made_by=digest_json(facts),
@@ -379,12 +388,6 @@ def imported_header(
         calibration=json.loads(Calibration().to_json()),
         imported=True,
     )
-
-
-def _agent(header: Header, agent: str, models: Sequence[str]) -> dict[str, object]:
-    """The settings of an agent of these models, with the current sampling in place of the unknown one."""
-    own = header.settings.get(agent) or header.settings[FAST]
-    return {**own, "model": models[0], "alternatives": list(models[1:]), "fallbacks": []}
 
 
 def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:

@@ -128,7 +128,22 @@ def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answe
     lines_of: dict[tuple[str, str], int] = {}
 
     def decode(line: _Line, number: int, folder: Path) -> Question:
-        question = _question(line, number, folder, read_chat)
+        if line.gold is not None and not line.set:
+            raise ValueError("gold needs set: the benchmark whose grader reads it")
+        accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
+        question = Question(
+            id=str(number if line.id is None else line.id),
+            query=line.to_query(folder, read_chat),
+            gold=accepted if line.gold is None else line.gold,
+            stratum=line.stratum or line.domain,
+            effort=line.effort,
+            split=line.split,
+            path=line.path,
+            max_cost_usd=line.max_cost_usd,
+            seed=line.seed,
+            set=line.set,
+            by_benchmark=line.gold is not None,
+        )
         if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
         first = lines_of.setdefault((question.set, question.id), number)
@@ -145,8 +160,8 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     >>> len(starter_questions()), len(starter_questions(160))
     (236, 160)
     """
-    text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
-    questions = _parse(text, "starter", Path(), _Line, _question)
+    with resources.as_file(resources.files("odar.data").joinpath("starter.jsonl")) as path:
+        questions = load_questions(path)
     count = len(questions) if limit is None else min(limit, len(questions))
     return [questions[i * len(questions) // count] for i in range(count)]
 
@@ -162,13 +177,6 @@ def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: st
         text = file.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    found = _parse(text, str(path), file.parent, kind, decode)
-    if not found:
-        raise InputError(f"{path} holds no {things}")
-    return found
-
-
-def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode[L, T]) -> list[T]:
     found: list[T] = []
     faults: list[str] = []
     for number, line in enumerate(text.split(b"\n"), start=1):
@@ -177,29 +185,12 @@ def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode
         try:
             row = msgspec.convert(load_json(line), dict[str, Any])
             given = {name: value for name, value in row.items() if value is not None}
-            found.append(decode(msgspec.convert(given, kind), number, folder))
+            found.append(decode(msgspec.convert(given, kind), number, file.parent))
         except (ValueError, InputError) as error:
             faults.append(f"line {number}: {error}")
     if faults:
         more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
-        raise InputError(f"{source}: {'; '.join(faults[:3])}{more}")
+        raise InputError(f"{path}: {'; '.join(faults[:3])}{more}")
+    if not found:
+        raise InputError(f"{path} holds no {things}")
     return found
-
-
-def _question(line: _Line, number: int, folder: Path, read_chat: ReadChat | None = None) -> Question:
-    if line.gold is not None and not line.set:
-        raise ValueError("gold needs set: the benchmark whose grader reads it")
-    accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
-    return Question(
-        id=str(number if line.id is None else line.id),
-        query=line.to_query(folder, read_chat),
-        gold=accepted if line.gold is None else line.gold,
-        stratum=line.stratum or line.domain,
-        effort=line.effort,
-        split=line.split,
-        path=line.path,
-        max_cost_usd=line.max_cost_usd,
-        seed=line.seed,
-        set=line.set,
-        by_benchmark=line.gold is not None,
-    )

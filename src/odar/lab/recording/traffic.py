@@ -73,7 +73,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
     repeated = 0
     for row in rows:
         try:
-            task = _to_task(_parsed_line(row) if isinstance(row, bytes) else row, read_chat)
+            task = _to_task(row, read_chat)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             skipped[one_line(error, 80) or type(error).__name__] += 1
             continue
@@ -114,8 +114,13 @@ def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
     return count, kept
 
 
-def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
+def _to_task(row: Any, read_chat: ReadChat) -> Task:
     """Its id is a hash of its content, so that a longer log has the same ids."""
+    if isinstance(row, bytes):
+        try:
+            row = load_json(row)
+        except ValueError:
+            raise ValueError("a line is not JSON") from None
     query = read_chat(chat_body(row))
     if not query.text.strip() and not query.images:
         raise ValueError("the request has no text of a user")
@@ -170,13 +175,6 @@ def _find_body(value: Any, levels: int) -> dict[str, Any] | None:
     if system and turns and turns[0].get("role") not in ("system", "developer"):
         turns.insert(0, {"role": "system", "content": system})
     return {"messages": turns, **{name: value[name] for name in _BODY_FIELDS if value.get(name)}}
-
-
-def _parsed_line(line: bytes) -> Any:
-    try:
-        return load_json(line)
-    except ValueError:
-        raise ValueError("a line is not JSON") from None
 
 
 def _parsed(value: Any) -> Any:

@@ -135,7 +135,9 @@ class _Workers:
             self._items[index] += 1
             try:
                 result = await self._do_on(worker, item, memo)
-                return _after_losses(result, losses_before) if losses_before else result
+                if losses_before and "cost_usd" in result.row:
+                    result.row["cost_usd"] = None  # calls of a lost worker may have been billed
+                return replace(result, lost=losses_before)
             except losses as error:
                 lost = error
                 if self.workers[index] is worker:  # else another of its items has replaced it
@@ -156,12 +158,6 @@ class _Workers:
                 return message
             await write_in_thread(memo.keep, *message)
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
-
-
-def _after_losses(result: WorkResult, losses: int) -> WorkResult:
-    """The cost is unknown: calls of a lost worker may have been billed."""
-    unknown = {"cost_usd": None} if "cost_usd" in result.row else {}
-    return replace(result, row={**result.row, **unknown}, lost=losses)
 
 
 def _connect(address: str | None) -> Any:

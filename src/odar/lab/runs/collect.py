@@ -128,9 +128,7 @@ class ItemCalls:
         self.memo = memo
         self.assignment = odar.planner.assign(self.job.task.query)
         self.asks = self.job.asks or tuple(recorded_asks(odar.settings))
-        # names of kept answers are those of `_request`
-        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
-        self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
+        self.attempts = [attempt_from_json(row) for rows in memo.known.values() for row in rows]
         self._calls: list[Call] = []
         self._failed_costs: list[float | None] = []
         """Cost of requests that gave no answer."""
