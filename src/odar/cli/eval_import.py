@@ -20,7 +20,7 @@ from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
 from odar.lab.recording.importers import FORMATS, ImportOptions, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.schema import Grader
+from odar.lab.recording.questions import question_set
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
@@ -80,6 +80,9 @@ def import_command(
     models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
     questions = options["questions"]
     known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
+    score = None
+    if name := options["score_by"]:
+        score = (question_set("", name, TEXT_GRADERS[name]) if name in TEXT_GRADERS else BENCHMARKS[name]).score
     # join them into a recording
     paths = [user_path(name_and_file(each)[1]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
@@ -91,7 +94,7 @@ def import_command(
         set_name,
         paths,
         known=known,
-        score=_grader(options["score_by"]) if options["score_by"] else None,
+        score=score,
     )
     if out:
         write_recording(Path(out), imported.header, imported.items)
@@ -136,10 +139,3 @@ def _router_quality(table: ReplayTable) -> float | None:
 
 def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
-
-
-def _grader(name: str) -> Grader:
-    if name not in TEXT_GRADERS:
-        return BENCHMARKS[name].score
-    compare = TEXT_GRADERS[name]
-    return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)

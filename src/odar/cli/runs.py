@@ -190,7 +190,8 @@ def run_items(
             on_progress=on_progress,
         )
         done = asyncio.run(running)
-    return done, read_failures(journal, items)
+    failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
+    return done, {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
 # --- before a run ------------------------------------------------------------------------------------------------
@@ -307,12 +308,6 @@ def describe_costs(progress: Progress) -> str:
     text = format_known(progress.cost_usd, "${:.4f} so far", "cost unknown")
     text += format_known(progress.cost_to_go_usd, ", about ${:.4f} to go", "")
     return text + (f", {progress.failed} failed" if progress.failed else "")
-
-
-def read_failures(journal: Journal, items: Sequence[WorkItem]) -> dict[str, Mapping[str, Any]]:
-    """Type and message of the error of each item that failed."""
-    failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
-    return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
 def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:

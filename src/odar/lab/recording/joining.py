@@ -19,9 +19,9 @@ from odar.errors import InputError, UnknownName, one_line
 from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.recording.header import Header, digest_json, header_of, model_entry
 from odar.lab.recording.importers import ImportedAnswer
+from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import Attempt, Grader, ItemKey, RecordedItem, Task, features_of, sort_attempts
 from odar.planning import REFERENCE_TOKENS, USUAL_TOKENS
-from odar.policy.equivalence import equivalent
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
@@ -275,15 +275,10 @@ def _scored(answers: Mapping[str, Sequence[ImportedAnswer]], score: Grader | Non
     def scored(answer: ImportedAnswer) -> ImportedAnswer:
         found = answer.score
         if gold is not None and (score is not None or found is None):
-            found = float((score or _score_by_equivalence)(task, answer.text, answer.answer))
+            found = float((score or question_set("").score)(task, answer.text, answer.answer))
         return replace(answer, query=query, gold=gold, score=found)
 
     return {agent: [scored(each) for each in own] for agent, own in answers.items()}
-
-
-def _score_by_equivalence(task: Task, text: str, answer: str) -> float:
-    accepted = task.gold if isinstance(task.gold, list) else [task.gold]
-    return float(any(equivalent(answer, str(each)) for each in accepted))
 
 
 # --- questions → recording ---------------------------------------------------------------------------------------

@@ -101,20 +101,18 @@ class Question(Task):
 def question_set(
     name: str, metric: str = "accuracy", grader: Callable[[Sequence[str], str], float] | None = None
 ) -> TaskSet:
-    """A set of a user's own questions, each with a list of accepted answers.
+    """A set of a user's own questions, each with an accepted answer or a list of them.
 
     `grader` compares the accepted answers with an answer; by default an answer must be equivalent to one of them.
     """
-    score = partial(_score_own, grader or _is_accepted)
-    return TaskSet(name=name, category="Own questions", metric=metric, score=score)
+    return TaskSet(name=name, category="Own questions", metric=metric, score=partial(_score_own, grader))
 
 
-def _score_own(grader: Callable[[Sequence[str], str], float], task: Task, response: str, answer: str) -> float:
-    return grader(task.gold, answer)
-
-
-def _is_accepted(accepted: Sequence[str], answer: str) -> float:
-    return float(any(equivalent(answer, right) for right in accepted))
+def _score_own(
+    grader: Callable[[Sequence[str], str], float] | None, task: Task, response: str, answer: str
+) -> float:
+    accepted = [str(each) for each in (task.gold if isinstance(task.gold, list) else [task.gold])]
+    return grader(accepted, answer) if grader else float(any(equivalent(answer, right) for right in accepted))
 
 
 def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answers: bool = False) -> list[Question]:
