@@ -93,11 +93,10 @@ def test_an_unknown_benchmark_is_named(odar, sums):
 
 
 def test_a_benchmark_graded_elsewhere_is_rejected_before_any_call(odar, sums, provider, tmp_path):
-    refused = odar("eval", "collect", "swe_bench", "--out", "p.jsonl")
-    assert (refused.code, "odar eval import --answers FAST.RUN.json --answers SLOW.RUN.json" in refused.err) == (
-        2,
-        True,
-    )
+    for name in ("swe_bench", "imo_2025"):
+        refused = odar("eval", "collect", name, "--out", "p.jsonl")
+        assert refused.code == 2
+        assert "odar eval import --answers" in refused.err and f"--set-name {name}" in refused.err
     assert provider.requests == []
     assert not (tmp_path / "p.jsonl").exists()
     (tmp_path / "mine.jsonl").write_text('{"query": "What is 3 + 0 ?", "answer": "3"}')
@@ -182,14 +181,6 @@ def test_a_new_recording_is_jsonl_and_continues(odar, sums, tmp_path):
     assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "3", "--quiet").code == 0
     again = odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "4", "--quiet")
     assert "1 of 4 items to answer" in again.err
-
-
-@pytest.mark.parametrize("name", ["swe_bench", "imo_2025"])
-def test_a_benchmark_graded_elsewhere_names_the_import_command(odar, name, tmp_path):
-    result = odar("eval", "collect", name, "--data", str(tmp_path), "--out", "x.jsonl", "--yes")
-    assert result.code == 2
-    assert "odar eval import --answers" in result.err
-    assert f"--set-name {name}" in result.err
 
 
 def test_list_names_all_benchmarks(odar):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -49,8 +49,11 @@ def prompts_command(
         rows += prompt_rows(name, items)
     if as_json:
         print_json(rows)
-    else:
-        print_prompts(rows)
+        return
+    columns = {title: [row[title] for row in rows] for title in ("prompts", "step")}
+    for name, (title, form) in PROMPT_FIGURES.items():
+        columns[title] = [format(row[name], form) for row in rows]
+    print_columns(columns, left=("step",), gap=2)
 
 
 PROMPT_FIGURES = {
@@ -82,9 +85,3 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
             }
             rows.append({"prompts": prompts, "step": step.value, **row})
     return rows
-
-
-def print_prompts(rows: Sequence[Mapping[str, Any]]) -> None:
-    names = {title: [row[title] for row in rows] for title in ("prompts", "step")}
-    figures = {title: [format(row[name], form) for row in rows] for name, (title, form) in PROMPT_FIGURES.items()}
-    print_columns(names | figures, left=("step",), gap=2)

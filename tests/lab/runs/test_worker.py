@@ -33,16 +33,6 @@ async def sent_by(work, known=None):
     return [message async for message in worker.do(ITEM, known or {})]
 
 
-async def test_the_outcome_comes_last():
-    async def work(item, memo):
-        memo.keep("x", 1)
-        await asyncio.sleep(0.01)
-        memo.keep("y", 2)
-        return DONE
-
-    assert await sent_by(work) == [("x", 1), ("y", 2), DONE]
-
-
 async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():
     """Ray suspends the generator until a message is sent; the item continues meanwhile and can end."""
     taken, ended = asyncio.Event(), asyncio.Event()
