@@ -103,10 +103,9 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
 def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
     if benchmark.elsewhere:  # `_scorable_sets` rejects it; no data is needed
         return []
-    tasks, official = list(benchmark.load(folder)), benchmark.size
-    if official not in (None, len(tasks)):
-        sizes = f"{len(tasks):,} tasks here; the official set has {official:,}"
-        notice(f"{benchmark.name} has {sizes}")
+    tasks = list(benchmark.load(folder))
+    if benchmark.size not in (None, len(tasks)):
+        notice(f"{benchmark.name} has {len(tasks):,} tasks here; the official set has {benchmark.size:,}")
     return tasks
 
 

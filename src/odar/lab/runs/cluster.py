@@ -167,23 +167,19 @@ def _connect(address: str | None) -> Any:
     except ImportError:
         install = install_command("ray")
         raise SettingsError(f"--engine ray needs Ray: {install}, here and on the cluster") from None
+    address = address or "auto"
     options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
-        _check_reachable(address or "auto")
-        ray.init(address or "auto", namespace="odar", log_to_driver=False, configure_logging=False, **options)
+        if "://" in address:
+            raise ValueError("Ray Client is not supported")
+        host, colon, port = address.rpartition(":")
+        if colon:  # fail within seconds if there is no server: Ray itself tries for minutes
+            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+        ray.init(address, namespace="odar", log_to_driver=False, configure_logging=False, **options)
     except Exception as error:  # Ray raises nothing narrower for a node that did not come up in time
         ray.shutdown()
         raise SettingsError(
-            f"no Ray cluster at {address or 'auto'} ({one_line(error, 200)}); start one with `ray start --head` "
+            f"no Ray cluster at {address} ({one_line(error, 200)}); start one with `ray start --head` "
             "and give its host:port, or --ray-address local"
         ) from None
     return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Fails within seconds if there is no server: Ray itself tries for minutes."""
-    if "://" in address:
-        raise ValueError("Ray Client is not supported")
-    host, colon, port = address.rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()

@@ -136,20 +136,18 @@ class Journal:
         self._lock.release()
 
     def _load(self) -> None:
-        starts = [_ROW_START] if self._header is None else [_HEADER_START, _ROW_START]
-        has_header = False
-        for offset, row in _read_lines(self.path, *starts):
-            if self._header is not None and not has_header:
-                self._check_header(row, self._header)
-                has_header = True
-            else:
-                self.entries[row["id"]] = RowInfo.of(row, offset)
-        for _, part in _read_lines(self._parts_path, _PART_START):
+        needs_header = self._header is not None
+        lines = _read_lines(self.path, _HEADER_START if needs_header else _ROW_START, _ROW_START)
+        if self._header is not None and (first := next(lines, None)) is not None:
+            self._check_header(first[1], self._header)
+            needs_header = False
+        self.entries = {row["id"]: RowInfo.of(row, offset) for offset, row in lines}
+        for _, part in _read_lines(self._parts_path, _PART_START, _PART_START):
             self._add_part(part)
         self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
         self._rows_file = self.path.open("ab")
         self._parts_file = self._parts_path.open("ab")
-        if self._header is not None and not has_header:
+        if self._header is not None and needs_header:
             _append(self._rows_file, self._header)
 
     def _check_header(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -253,19 +251,19 @@ def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
     os.fsync(file.fileno())
 
 
-def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
+def _read_lines(path: Path, first: bytes, others: bytes) -> Iterator[tuple[int, Any]]:
     """Offsets and objects of a file; an incomplete last line is cut off.
 
-    The first line must start with the first of `starts`, and so on; all further lines with the last.
+    The first line must start with `first`, and all further ones with `others`.
     """
     if not path.exists():
         return
     offset = 0
     torn = False
     with path.open("rb") as file:
-        for number, line in enumerate(file):
+        for line in file:
             torn = not line.endswith(b"\n")
-            start = starts[min(number, len(starts) - 1)]
+            start = others if offset else first
             if line[: len(start)] != start[: len(line) if torn else None]:
                 raise ValueError(f"a line begins with {line[:20].decode('utf-8', 'replace')!r}")
             if not torn:
