@@ -1,6 +1,7 @@
 """For researchers: record answers once, then replay every policy on them.
 
-recording/         questions → items with the answers of every agent, on disk; the runs of `odar batch` too
+recording/         items with the answers of every agent, on disk: collected or imported
+runs/              the work that makes recordings and answers batches: resumable, in rates and budget, on Ray too
 replay/            a recording as a table, and every policy as a walk over it
 calibration/       which policy pays for a user, and the calibration file for it
 report/            the HTML page of `odar eval report`
