@@ -288,7 +288,7 @@ def _models(view: _View) -> dict[str, Any]:
     if key is not None and key.limits.models is not None and not key.admin:
         names = {name: None for name in names if name in key.limits.models}
     providers = {settings.card(name).provider for name in names}
-    drift = [dataclasses.asdict(row) for row in service.alignment_report()]
+    drift = [dataclasses.asdict(row) for row in service.drift_report()]
     cards = [dataclasses.asdict(settings.card(name)) for name in names]
     return {
         "models": [

@@ -245,7 +245,7 @@ def _savings(totals: RoutedTotals) -> Values:
 def _shared_values(service: Service) -> Values:
     """Return what all workers read from the store and from files; may block."""
     # of several sources of a model and step, the one that drifts most
-    drifts = [row for row in service.alignment_report() if row.drift_z is not None]
+    drifts = [row for row in service.drift_report() if row.drift_z is not None]
     drifts.sort(key=lambda row: (row.drifting, abs(row.drift_z or 0)))
     # not the targets of requests: clients could create any number of labels
     targets = {

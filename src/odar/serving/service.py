@@ -14,7 +14,7 @@ from odar.policy.dial import Dial
 from odar.providers.base import Provider
 from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
 from odar.providers.http import HttpProvider
-from odar.served.alignment import AlignmentRow
+from odar.served.drift import DriftReport
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
@@ -165,7 +165,7 @@ class Service:
         if self.traffic_observer is not None:
             self.traffic_observer.offer(record)
 
-    def alignment_report(self) -> list[AlignmentRow]:
+    def drift_report(self) -> list[DriftReport]:
         """Return the served energies of each model; can read a file."""
         return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
