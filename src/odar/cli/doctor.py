@@ -30,8 +30,8 @@ from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
 from odar.traces.archive import Archive
 from odar.traces.database import Database, database_url
+from odar.traces.filter import Filter
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter
 from odar.types import FAST, SLOW
 
 

@@ -33,9 +33,9 @@ from odar.serving.keys import Key
 from odar.serving.protocols.fields import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
+from odar.traces.filter import Filter, Text, utc_or_error
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter, Text, utc_or_error
 from odar.traces.story import tell_story
 
 T = TypeVar("T")

@@ -40,7 +40,7 @@ from odar.serving.store import Store
 from odar.traces.database import OBSERVATION
 from odar.traces.observations import EVERY_KEY, Observation
 from odar.traces.record import Record
-from odar.tracing import baseline_usd
+from odar.traces.trace import baseline_usd
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, Stage, Step, Trace
 
 LOG = logging.getLogger("odar.observe")

@@ -18,9 +18,9 @@ from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
 from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.traces.record import Record, path_name, to_document
+from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
-from odar.types import Answer, Candidate, Decision, Plan, Spend
+from odar.types import Answer, Candidate, Decision, Plan, Spend, path_name
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
