@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import msgspec
 
@@ -15,15 +16,8 @@ from odar.errors import StoreError
 from odar.files import atomic_write
 from odar.formats import check_format
 
-
-class Addable(Protocol):
-    """A count: two of them make one."""
-
-    def __add__(self, other: Self, /) -> Self: ...
-
-
 K = TypeVar("K")
-V = TypeVar("V", bound=Addable)
+V = TypeVar("V")  # has a sum
 SYNC_S = 5.0
 """Seconds between two syncs with other processes; a killed process loses its counts since the last one."""
 _LOCK_TIMEOUT_S = 2.0
@@ -169,4 +163,4 @@ class SharedCounts(ABC, Generic[K, V]):
 
 
 def _add(counts: dict[K, V], key: K, count: V) -> None:
-    counts[key] = counts[key] + count if key in counts else count
+    counts[key] = operator.add(counts[key], count) if key in counts else count

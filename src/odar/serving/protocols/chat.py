@@ -94,10 +94,7 @@ class DecisionBody(ChatBody, kw_only=True):
 
 def read_decision(body: Any) -> ChatRequest:
     """Read a request for a decision; `body_fields` holds the answers."""
-    if not isinstance(body, dict):
-        return read_chat(body)
-    given = body.get("answers")
-    answers = convert([] if given is None else given, AnswerList, "answers")
+    answers = convert(body, DecisionBody).answers or []
     request = read_chat({name: value for name, value in body.items() if name != "answers"})
     return dataclasses.replace(request, body_fields={"answers": answers})
 
