@@ -18,30 +18,23 @@ from starlette.types import ASGIApp
 
 from odar.errors import KeyRefused, UnknownName
 from odar.serving.dashboard_api import DASHBOARD_ROUTES
-from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
+from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.passthrough import PassThrough, read_completions, read_embeddings
-from odar.serving.protocols.chat import ChatStream, read_chat, read_decision, write_chat
+from odar.serving.passthrough import COMPLETIONS, EMBEDDINGS, PassThrough
+from odar.serving.protocols.chat import CHAT, DECISION
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert, read_json
-from odar.serving.protocols.messages import MessageStream, read_countable, read_messages, write_message
-from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
+from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
+from odar.serving.protocols.responses import RESPONSES
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.serving.workers import READY, Workers
 from odar.settings import Settings
 from odar.types import Query
 
-CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
-MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
-RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
-COUNT_TOKENS = MESSAGES._replace(read=read_countable)
-DECISION = CHAT._replace(name="decision", read=read_decision)
-EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
-COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 _FEEDBACK_BYTES = 64_000
 _BATCH_PATHS = [
     f"/v1/{name}{rest}" for name in ("batches", "files", "messages/batches") for rest in ("", "/{_:path}")

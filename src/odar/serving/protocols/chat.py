@@ -29,7 +29,15 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.serving.protocols.reply import (
+    WireProtocol,
+    deltas_of,
+    odar_object,
+    sse_event,
+    thinking_of,
+    tool_calls_of,
+    usage_of,
+)
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -299,3 +307,7 @@ def _logprobs(raw: Mapping[str, Any], parameters: ChatParameters) -> dict[str, A
     # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
     content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
     return {"content": content, "refusal": None}
+
+
+CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
+DECISION = CHAT._replace(name="decision", read=read_decision)

@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import WireProtocol, deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -333,3 +333,7 @@ def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse_event({"type": kind, **fields}, kind)
+
+
+MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
+COUNT_TOKENS = MESSAGES._replace(read=read_countable)

@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odar.agents.measure import size_of
 from odar.background import run_by_size
@@ -155,6 +155,16 @@ class EventWriter(Protocol):
 
     def error(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
+
+
+class WireProtocol(NamedTuple):
+    """Functions that read requests and write answers in one protocol."""
+
+    name: str
+    read: Callable[[Any], ChatRequest]
+    write: Callable[[Answer, ChatRequest], dict[str, Any]]
+    stream: Callable[[ChatRequest, str], EventWriter]
+    error: Callable[[ApiError], dict[str, Any]]
 
 
 class EventStream:

@@ -30,7 +30,15 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.serving.protocols.reply import (
+    WireProtocol,
+    deltas_of,
+    odar_object,
+    sse_event,
+    thinking_of,
+    tool_calls_of,
+    usage_of,
+)
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -419,3 +427,6 @@ def _custom_tool_input(arguments: str) -> Any:
     except ValueError:
         return arguments
     return value.get("input", arguments) if isinstance(value, dict) else arguments
+
+
+RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
