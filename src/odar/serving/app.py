@@ -65,7 +65,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         warm_up = asyncio.create_task(_warm_up(service, announce))  # while serving: /healthz answers at once
-        publishing = asyncio.create_task(service.keep_publishing())
+        publishing = asyncio.create_task(service.metrics.keep_publishing())
         yield
         warm_up.cancel()
         publishing.cancel()

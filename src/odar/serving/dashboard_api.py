@@ -282,6 +282,7 @@ def _models(view: _View) -> dict[str, Any]:
         names = {name: None for name in names if name in key.limits.models}
     providers = {settings.card(name).provider for name in names}
     drift = [dataclasses.asdict(row) for row in service.drift_report()]
+    breakers = service.metrics.breaker_reports()
     cards = [dataclasses.asdict(settings.card(name)) for name in names]
     return {
         "models": [
@@ -294,9 +295,8 @@ def _models(view: _View) -> dict[str, Any]:
             }
             for name, card in zip(names, cards, strict=True)
         ],
-        "breakers": {  # of providers that have been used
-            name: report._asdict() for name, report in service.breaker_reports().items() if name in providers
-        },
+        # of providers that have been used
+        "breakers": {name: each._asdict() for name, each in breakers.items() if name in providers},
     }
 
 
