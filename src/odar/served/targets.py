@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -48,16 +48,15 @@ class ServedTargets(SharedCounts[Target, TargetState]):
 
     Args:
         file: the file of the state; None keeps it in memory.
-        timer: monotonic seconds, for the syncs.
     """
 
     FORMAT = "odar-targets-3"
     ROWS = list[tuple[Target, TargetState]]
 
-    def __init__(self, file: Path | None = None, timer: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(file, timer)
+    def __init__(self, file: Path | None = None) -> None:
+        super().__init__(file)
         self._states: dict[Target, TargetState] = {}
-        self._sync_at = timer() + SYNC_S
+        self._sync_at = time.monotonic() + SYNC_S
         self._at_start: Mapping[Target, TargetState] | None = None
         """The counts of all processes at the first sync."""
 
