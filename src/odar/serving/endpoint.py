@@ -221,8 +221,7 @@ class Endpoint:
         )
         timer = state.exchange.abort_after(ledger.time_left())  # the engine keeps the deadline
         try:
-            with CancelOnDisconnect(state.exchange):
-                await stream.send(self._ask(state, stream.on_delta))
+            await stream.send(self._ask(state, stream.on_delta))
         finally:
             timer.cancel()
         if state.exchange.aborted:

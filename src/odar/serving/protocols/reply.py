@@ -16,7 +16,7 @@ from odar.formats import dump_json
 from odar.policy.base import STOP
 from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
-from odar.serving.exchange import EVENT_STREAM_HEADERS, Exchange, Headers
+from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
@@ -192,30 +192,35 @@ class EventStream:
             self._wake_up.set_result(None)
 
     async def send(self, answer: Coroutine[Any, Any, Answer]) -> None:
-        """Run `answer` and send its pieces; if it fails, a stream that has begun ends with the error."""
+        """Run `answer` and send its pieces; cancel it if the client leaves.
+
+        Raises:
+            ClientLeft: the client has disconnected.
+            Exception: `answer` failed; a stream that had begun was ended with the error.
+        """
         work = asyncio.ensure_future(answer)
         try:
-            await self._send_pieces(work)
+            with CancelOnDisconnect(self._exchange):
+                await self._send_pieces(work)
             result = work.result()
             await self._send_head()
             end = await run_by_size(size_of(result.trace.candidates), partial(self._writer.end, result))
             await self._exchange.write(end, more=False)
         except Exception as error:
-            if self._exchange.status:
-                await self._send_error(api_error_of(error))
+            if not self._exchange.status or isinstance(error, ClientLeft):
+                raise
+            api_error = api_error_of(error)
+            await self._exchange.write(self._writer.error(api_error), more=False)
+            self._exchange.status = api_error.status  # for the record: 200 was sent
             raise
         except asyncio.CancelledError:
             if self._exchange.status:
-                await self._send_error(SHUTDOWN_TIMEOUT)
+                await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             del work  # the traceback of its error refers to this frame: break the reference cycle
-
-    async def _send_error(self, error: ApiError) -> None:
-        await self._exchange.write(self._writer.error(error), more=False)
-        self._exchange.status = error.status  # for the record: 200 was sent
 
     async def _send_pieces(self, work: asyncio.Future[Answer]) -> None:
         while not work.done() or self._pending:
