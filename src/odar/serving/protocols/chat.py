@@ -198,8 +198,6 @@ class ChatStream:
         }
         self._opened: set[int] = set()
         """Choices whose first chunk has been sent."""
-        self._answered = False
-        """Whether a part of the answer other than thinking has been sent."""
 
     def begin(self) -> bytes:
         return b""
@@ -223,16 +221,15 @@ class ChatStream:
             ]
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have
-        self._answered = self._answered or bool(piece.text or piece.calls)
         return self._open(index) + self._chunk(
             delta, index, logprobs=_logprobs(raw, self._request.query.parameters)
         )
 
-    def end(self, answer: Answer) -> bytes:
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         out = b""
         parameters = self._request.query.parameters
         chosen = _choices(answer.trace, parameters.n)
-        for index, candidate in enumerate(() if self._answered else chosen):
+        for index, candidate in enumerate(() if answered else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
             if (logprobs := _candidate_logprobs(candidate, parameters)) is not None:

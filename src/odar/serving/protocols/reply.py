@@ -150,8 +150,8 @@ class EventWriter(Protocol):
     def piece(self, piece: Delta) -> bytes:
         """Return the events of a piece of the answer."""
 
-    def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, finish reason and usage."""
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
+        """Return the remaining events: the answer if it is not `answered` yet, finish reason and usage."""
 
     def error(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
@@ -181,6 +181,8 @@ class EventStream:
         self._pending: list[Delta] = []
         self._unread = 0
         self._writing = False
+        self._answered = False
+        """Whether a part of the answer other than thinking has been sent."""
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
@@ -204,7 +206,8 @@ class EventStream:
                 await self._send_pieces(work)
             result = work.result()
             await self._send_head()
-            end = await run_by_size(size_of(result.trace.candidates), partial(self._writer.end, result))
+            write_end = partial(self._writer.end, result, answered=self._answered)
+            end = await run_by_size(size_of(result.trace.candidates), write_end)
             await self._exchange.write(end, more=False)
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
@@ -227,6 +230,7 @@ class EventStream:
             if self._pending:
                 await self._send_head()
                 pieces, self._pending, self._unread = self._pending, [], 0
+                self._answered = self._answered or any(piece.text or piece.calls for piece in pieces)
                 self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
                 self._writing = False

@@ -301,11 +301,8 @@ class ResponseStream:
                     out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         return out
 
-    def end(self, answer: Answer) -> bytes:
-        out = b""
-        if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
-            winner = answer.trace.winner
-            out += b"".join(map(self.piece, deltas_of(winner, self._id)))
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
+        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._id)))
         out += self._close_item()
         response = _response(self._request, self._id, self._items, self._created, answer)
         return out + self._event(f"response.{response['status']}", response=response)
