@@ -19,7 +19,7 @@ from chaos.upstream import CountingUpstream, Tally
 from odar.settings import StoreSettings
 from odar.traces.archive import Archive
 from odar.traces.database import Database
-from odar.traces.record import Filter
+from odar.traces.filter import Filter
 
 RECOVERY_LIMIT_S = 15.0
 """How long a gateway may take to recover after a fault."""

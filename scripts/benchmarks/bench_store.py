@@ -26,7 +26,8 @@ from odar.config import load_settings
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
 from odar.traces import writer
-from odar.traces.record import Filter, Record
+from odar.traces.filter import Filter
+from odar.traces.record import Record
 from odar.traces.writer import make_row, write_rows
 from support.traces import make_answer, make_record
 

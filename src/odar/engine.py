@@ -41,7 +41,7 @@ from odar.served.counts import sibling_file
 from odar.served.targets import ServedTargets
 from odar.settings import Settings
 from odar.telemetry import telemetry_observer
-from odar.tracing import make_trace
+from odar.traces.trace import make_trace
 from odar.types import Answer, Decision, Query, Stage, State, Verdict
 
 

@@ -366,6 +366,13 @@ def path_of(stages: Iterable[Stage]) -> Route:
     return Route.HARD if slow > 1 else Route.MEDIUM if slow else Route.SIMPLE
 
 
+def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
+    """The path of a question, or `DIRECT` if the caller named the model."""
+    if DIRECT in plan.agents:
+        return DIRECT
+    return path_of(decision.stage for decision in decisions if decision.stage is not None).value
+
+
 @dataclass(frozen=True, slots=True)
 class Energy:
     """The free energy of one candidate (SPEC 5.1-5.5)."""

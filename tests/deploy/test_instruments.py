@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odar.providers.breaker import Breaker
-from odar.served.alignment import AlignmentRow
+from odar.served.drift import DriftReport
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
 from odar.traces.writer import Health
@@ -27,9 +27,9 @@ SERVER_LABELS = {"instance", "job", "le"}
 @pytest.fixture(scope="module")
 def known() -> dict[str, set[str]]:
     """Return the names in /metrics with their labels."""
-    row = AlignmentRow("m", "solve", 9, 9, 0.1, 0.1, 0.2, 0.1, 3.0, True)
+    row = DriftReport("m", "solve", 9, 0.2, 0.1, 3.0, True)
     store = SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None))
-    service = part_of_a_service(breakers={"p": Breaker()}, store=store, alignment_report=lambda: [row])
+    service = part_of_a_service(breakers={"p": Breaker()}, store=store, drift_report=lambda: [row])
     metrics = Metrics(service)
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Record(Query("?"), trace, endpoint="chat.completions", model="odar"))

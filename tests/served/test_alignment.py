@@ -20,7 +20,8 @@ from odar.calibration_file import Source, Statistics
 from odar.errors import StoreError
 from odar.policy.energy import Alignment
 from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
-from odar.served.alignment import ServedAlignment, alignment_path, drift
+from odar.served.alignment import ServedAlignment, alignment_path
+from odar.served.drift import drift
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 from support.waiting import wait_until
@@ -62,9 +63,9 @@ def test_served_energies_show_drift_and_change_nothing():
     assert known.find(OTHER) == Alignment(0.5, 0.25)
     assert known.find(SOURCE) is None
     rows = known.report({"0" * 32: "answer"})
-    assert [(row.model, row.step, row.calibrated_mean, row.seen, row.drifting) for row in rows] == [
-        ("m", "answer", None, 60, False),
-        ("other", "answer", 0.5, 60, True),
+    assert [(row.model, row.step, row.count, row.drifting) for row in rows] == [
+        ("m", "answer", 60, False),
+        ("other", "answer", 60, True),
     ]
 
 
@@ -171,14 +172,14 @@ def test_observing_does_not_wait_for_the_disk(file, monkeypatch):
     """Energies can be observed while another thread is blocked in the file."""
     inside, go = threading.Event(), threading.Event()
     known = alignment(file)
-    add = known._add
+    write = known._write
 
     def slow(file, new):
         inside.set()
         go.wait(10)
-        return add(file, new)
+        return write(file, new)
 
-    monkeypatch.setattr(known, "_add", slow)
+    monkeypatch.setattr(known, "_write", slow)
     known.count(SOURCE, 0.2)  # starts the blocked thread
     assert inside.wait(10)
     feed(known)

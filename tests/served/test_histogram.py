@@ -13,7 +13,6 @@ from odar.served.histogram import RATIO, Histogram, bin_index
 
 energies = st.lists(st.floats(1e-3, 50.0), min_size=1, max_size=60)
 days = st.floats(0, 100)
-HALF_LIFE = 7.0
 
 
 def served(mean, deviation, count=400, seed=0, day=0.0):
@@ -47,7 +46,7 @@ def test_merging_is_commutative(first, second, third, one, two, three):
     def together(order):
         total = Histogram()
         for i in order:
-            total = total.merged(parts[i], HALF_LIFE)
+            total += parts[i]
         return total
 
     forth, back = together((0, 1, 2)), together((2, 1, 0))
@@ -60,7 +59,7 @@ def test_merging_is_commutative(first, second, third, one, two, three):
 
 @given(energies, energies)
 def test_counts_of_two_processes_on_one_day_are_added(first, second):
-    apart = Histogram.from_values(first, 1.0).merged(Histogram.from_values(second, 1.0), HALF_LIFE)
+    apart = Histogram.from_values(first, 1.0) + Histogram.from_values(second, 1.0)
     assert apart == Histogram.from_values(first + second, 1.0)
 
 
@@ -70,7 +69,7 @@ def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, coun
     clean = Histogram.from_values(values, 0.0)
     before, after = (
         clean.alignment(),
-        clean.merged(Histogram.from_values([wild] * count, 0.0), HALF_LIFE).alignment(),
+        (clean + Histogram.from_values([wild] * count, 0.0)).alignment(),
     )
     if before is None or after is None:
         return
@@ -82,15 +81,15 @@ def test_outliers_move_mean_and_deviation_by_a_bounded_amount(values, wild, coun
 @given(energies, days)
 def test_old_counts_decay(values, later):
     running = Histogram.from_values(values, 0.0)
-    decayed = running.decayed(later, HALF_LIFE)
-    expected = len(values) * 0.5 ** (later / HALF_LIFE)
+    decayed = running.decayed(later)
+    expected = len(values) * 0.5 ** (later / 7)
     assert decayed.count == pytest.approx(expected, abs=1e-3 * len(values) + 1e-9)
     assert decayed.seen == len(values)
 
 
 def test_setting_the_clock_back_does_not_raise_counts():
     running = Histogram.from_values([0.1, 0.2], 10.0)
-    assert running.decayed(3.0, HALF_LIFE) == running
+    assert running.decayed(3.0) == running
 
 
 @pytest.mark.parametrize("values", [[], [0.3], [0.3] * 50])

@@ -71,7 +71,7 @@ def test_limits_of_a_key_are_checked_at_the_headers():
     limiter = ConcurrencyLimit(100, lambda: now[0])
     one, few = api_key("one", "1", max_parallel=1), api_key("few", "2", rate_per_min=2)
     limiter.acquire(one)
-    with pytest.raises(KeyRefused, match="1 requests at a time"):
+    with pytest.raises(KeyRefused, match="1 request at a time"):
         limiter.acquire(one)
     for _ in range(2):
         limiter.acquire(few)

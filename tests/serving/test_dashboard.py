@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from odar.errors import ProviderUnreachable
-from odar.served.alignment import AlignmentRow
+from odar.served.drift import DriftReport
 from odar.traces.record import Record
 from odar.types import Query
 from support.dashboard import board
@@ -105,12 +105,9 @@ def test_models_have_state_and_statistics(tmp_path):
 
 
 def test_drift_is_shown_with_its_model(tmp_path, monkeypatch):
-    rows = [
-        AlignmentRow(model, "answer", 60.0, 60, 0.1, 0.02, 0.2, 0.02, 9.0, drifting=True)
-        for model in ("quick", "unheard of")
-    ]
+    rows = [DriftReport(model, "answer", 60.0, 0.2, 0.02, 9.0, drifting=True) for model in ("quick", "unheard of")]
     with board(tmp_path) as running:
-        monkeypatch.setattr(type(running.service), "alignment_report", lambda self: rows)
+        monkeypatch.setattr(type(running.service), "drift_report", lambda self: rows)
         shown = [row for model in running.get("/models").json["models"] for row in model["drift"]]
     assert shown == [dataclasses.asdict(rows[0])]
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from odar.serving.dashboard_api import TraceQuery
 from odar.serving.errors import ApiError
-from odar.traces.record import Filter
+from odar.traces.filter import Filter
 
 NAMES = Filter.__struct_fields__
 

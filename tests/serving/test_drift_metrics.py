@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from odar.served.alignment import AlignmentRow
+from odar.served.drift import DriftReport
 from odar.serving.metrics import Metrics
 from support.entries import part_of_a_service
 
 
-def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> AlignmentRow:
-    return AlignmentRow(model, step, 50, 50, 0.1, 0.1, 0.1, 0.1, z, drifting)
+def row(z: float | None, *, step: str = "answer", drifting: bool = False, model: str = "m") -> DriftReport:
+    return DriftReport(model, step, 50, 0.1, 0.1, z, drifting)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def row(z: float | None, *, step: str = "answer", drifting: bool = False, model:
 )
 def test_the_largest_drift_of_a_step_is_reported(rows, step, expected):
     registry = CollectorRegistry()
-    registry.register(Metrics(part_of_a_service(alignment_report=lambda: rows)))
+    registry.register(Metrics(part_of_a_service(drift_report=lambda: rows)))
     labels = {"model": "m", "step": step}
     found = [registry.get_sample_value(f"odar_energy_{name}", labels) for name in ("drift_z", "drifting")]
     assert tuple(found) == expected

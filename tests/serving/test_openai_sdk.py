@@ -88,10 +88,11 @@ async def test_a_stream_has_usage_only_on_request(live):
 
 
 async def test_the_simple_path_streams_tokens(live, up):
-    up.behave(trickle("one two three four", every_s=0.02, stream=True))
+    up.behave(trickle("one two three four", every_s=0.05, stream=True))
     stream = await live.openai.chat.completions.create(model="odar-simple", messages=turn(), stream=True)
     pieces = [chunk.choices[0].delta.content async for chunk in stream if chunk.choices[0].delta.content]
     assert pieces == ["one ", "two ", "three ", "four"]
+    assert (await live.entry()).http_status == 200, "the end of the response is no disconnect"
 
 
 @pytest.mark.parametrize("model", PATHS)

@@ -9,7 +9,7 @@ from odar.config import load_settings
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
 from odar.traces.database import Database
-from odar.traces.record import Filter
+from odar.traces.filter import Filter
 from support.fault_server import Exchange, status
 from support.waiting import until
 

@@ -14,7 +14,7 @@ from odar.serving import endpoint
 from odar.serving.keys import KeyLimits, create_key
 from odar.serving.store import Store
 from odar.traces.database import Database
-from odar.traces.record import Filter
+from odar.traces.filter import Filter
 from odar.types import Query
 from support.entries import entry
 from support.fault_server import answer, hang, status

@@ -118,7 +118,7 @@ def test_metrics_are_those_of_all_workers_and_survive_a_replacement():
     for each in (*metrics, alone, alone):
         each.count(entry())
     services[1].concurrency_limit.acquire()
-    workers[1].publish(metrics[1].snapshot({}))
+    metrics[1].publish()
     total, expected = values(metrics[0]), values(alone)
     assert total["odar_in_flight"] == "1.0"
     for name in set(expected) - {"odar_in_flight"}:
@@ -127,7 +127,7 @@ def test_metrics_are_those_of_all_workers_and_survive_a_replacement():
     replacement = Metrics(part_of_a_service(workers=workers[1]))
     assert values(replacement)["odar_in_flight"] == "0.0", "gauges are not inherited"
     replacement.count(entry())
-    workers[1].publish(replacement.snapshot({}))
+    replacement.publish()
     seen = [name for name in total if name.startswith("odar_requests_total")]
     assert [values(metrics[0])[name] for name in seen] == ["3.0"]
 

@@ -28,7 +28,7 @@ def part_of_a_service(**parts: Any) -> Any:
         "breakers": {},
         "store": None,
         "traffic_observer": None,
-        "alignment_report": list,
+        "drift_report": list,
         "odar": SimpleNamespace(targets=SimpleNamespace(report=list), certificate=None),
     }
     return SimpleNamespace(**known | parts)

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from odar.errors import InputError, UnknownName
-from odar.traces.record import DIRECT, Filter, Record, Unanswered
+from odar.traces.filter import Filter
+from odar.traces.record import DIRECT, Record, Unanswered
 from odar.types import Candidate, Query, Step
 from support.traces import ago, make_answer, make_record
 

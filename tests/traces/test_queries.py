@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from odar.config import load_settings
 from odar.traces.archive import Archive
 from odar.traces.database import Database
-from odar.traces.record import Filter, Record, Unanswered
+from odar.traces.filter import Filter
+from odar.traces.record import Record, Unanswered
 from odar.traces.writer import make_row, write_rows
 from odar.types import Query
 from support.traces import make_answer

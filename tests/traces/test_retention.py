@@ -11,7 +11,7 @@ from sqlalchemy import text
 
 from odar.serving import store as store_module
 from odar.traces import retention
-from odar.traces.record import Filter
+from odar.traces.filter import Filter
 from odar.traces.writer import make_row, write_rows
 from support.traces import ago, make_record
 from support.waiting import until

@@ -29,8 +29,8 @@ from odar.secrets import api_key, masked
 from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
 from odar.traces.database import database_url
+from odar.traces.filter import Filter
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter
 from odar.types import FAST, SLOW
 
 

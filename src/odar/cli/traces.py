@@ -20,9 +20,9 @@ from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.traces.archive import Archive
 from odar.traces.database import Database
+from odar.traces.filter import Filter, Mark, PathName, Status
 from odar.traces.observations import agreement_lines, interval_text
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter, Mark, PathName, Status
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -51,8 +51,11 @@ class Agreement(msgspec.Struct, frozen=True):
         if not 0 <= self.agreed <= self.questions:
             raise ValueError("a count is negative, or more agree than answered")
 
-    def plus(self, other: Agreement, scale: float = 1.0) -> Agreement:
-        return Agreement(self.questions + scale * other.questions, self.agreed + scale * other.agreed)
+    def __add__(self, other: Agreement) -> Agreement:
+        return Agreement(self.questions + other.questions, self.agreed + other.agreed)
+
+    def scaled(self, factor: float) -> Agreement:
+        return Agreement(self.questions * factor, self.agreed * factor)
 
 
 class ServedAgreement(SharedCounts[Pair, Agreement]):
@@ -89,9 +92,8 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         plausible = 0 if plausible >= _MANY else plausible
         with self._lock:
             for one, other in combinations(sorted(groups), 2):
-                pair = Pair(key, one, other, plausible)
                 agreed = float(groups[one] == groups[other])
-                self._unsaved[pair] = self._unsaved.get(pair, Agreement()).plus(Agreement(1.0, agreed))
+                self._count(Pair(key, one, other, plausible), Agreement(1.0, agreed))
         self._sync_if_due()
 
     def skills(self) -> tuple[float, ...]:
@@ -129,18 +131,18 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         found: dict[tuple[int, int, int], Agreement] = {}
         for pair, count in counts.items():
             numbers = self._labels[pair.one], self._labels[pair.other], pair.plausible
-            found[numbers] = found.get(numbers, Agreement()).plus(count, scales[pair.key])
+            found[numbers] = found.get(numbers, Agreement()) + count.scaled(scales[pair.key])
         together = {numbers: (each.questions, each.agreed) for numbers, each in found.items()}
         fitted = skills_from_agreement(belief, list(self._agents.values()), together)
         return tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
 
-    def _merge(self, old: dict[Pair, Agreement], new: Mapping[Pair, Agreement]) -> dict[Pair, Agreement]:
-        total = dict(old)
-        for pair, count in new.items():
-            merged = total.get(pair, Agreement()).plus(count)
-            total[pair] = Agreement().plus(merged, 0.5) if merged.questions > MAX_QUESTIONS else merged
-        kept = set(list(_questions_by_key(total))[: 20 * MAX_KEYS])
-        return {pair: count for pair, count in total.items() if pair.key in kept}
+    def _kept(self, counts: dict[Pair, Agreement]) -> dict[Pair, Agreement]:
+        keys = set(list(_questions_by_key(counts))[: 20 * MAX_KEYS])
+        return {
+            pair: count.scaled(0.5) if count.questions > MAX_QUESTIONS else count
+            for pair, count in counts.items()
+            if pair.key in keys
+        }
 
 
 def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +23,7 @@ from odar.files import user_path
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.served.counts import SharedCounts
+from odar.served.drift import DriftReport
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 
@@ -39,16 +40,6 @@ _MIN_WEIGHT = 0.5
 _DAY_S = 86_400.0
 SHIPPED_ANSWERS = 100
 """Number of served answers that count as much as the shipped quantiles."""
-_HALF_LIFE_DAYS = 7.0
-"""Days after which a served candidate counts half."""
-_DRIFT_ERRORS = 4.0
-"""Standard errors beyond which a shift is significant; more than 3, because samples of a question correlate."""
-_DRIFT_SHIFT = 0.5
-"""Minimum shift of the mean, in σ, that counts as drift."""
-_DRIFT_SPREAD = 1.5
-"""Minimum factor by which σ grows or shrinks that counts as drift."""
-_MIN_COMPARED = 30
-"""Minimum number of served candidates for a comparison."""
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
@@ -68,65 +59,6 @@ def alignment_path(settings: StoreSettings) -> Path:
 
         return Path(user_data_path("odar")) / "odar.alignment.json"
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
-
-
-@dataclass(frozen=True, slots=True)
-class AlignmentRow:
-    """Calibrated and served energies of one source, for reports and metrics."""
-
-    model: str
-    step: str
-    """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
-    count: float
-    """Served candidates, weighted by age."""
-    seen: int
-    """All served candidates."""
-    calibrated_mean: float | None
-    """None if the source is not calibrated."""
-    calibrated_deviation: float | None
-    running_mean: float | None
-    running_deviation: float | None
-    drift_z: float | None
-    """The shift of the mean in standard errors; None if there are too few candidates to compare."""
-    drifting: bool
-    """Whether mean or deviation moved significantly, and far."""
-
-
-def alignment_row(source: Source, step: str, calibrated: Statistics | None, histogram: Histogram) -> AlignmentRow:
-    served = histogram.alignment()
-    z, drifting = None, False
-    if calibrated is not None and served is not None:
-        z, drifting = drift(served, histogram.count, calibrated)
-    return AlignmentRow(
-        model=source.model,
-        step=step,
-        count=histogram.count,
-        seen=histogram.seen,
-        calibrated_mean=calibrated.mean if calibrated else None,
-        calibrated_deviation=calibrated.deviation if calibrated else None,
-        running_mean=served.mean if served else None,
-        running_deviation=served.deviation if served else None,
-        drift_z=z,
-        drifting=drifting,
-    )
-
-
-def drift(served: Alignment, count: float, calibrated: Statistics) -> tuple[float | None, bool]:
-    """The shift of the mean of served energies in standard errors, and whether they drifted.
-
-    None if there are too few energies to compare.
-    """
-    if count < _MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
-        return None, False
-    shift = (served.mean - calibrated.mean) / calibrated.deviation
-    spread = served.deviation / calibrated.deviation
-    # Both means are estimates. The larger σ is used, so that a wider spread is not taken for a shift.
-    error = math.sqrt(1 / count + 1 / calibrated.count)
-    z = shift / (max(1.0, spread) * error)
-    moved = abs(z) > _DRIFT_ERRORS and abs(shift) > _DRIFT_SHIFT
-    # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
-    widened = abs(math.log(spread)) / error > _DRIFT_ERRORS and not 1 / _DRIFT_SPREAD < spread < _DRIFT_SPREAD
-    return z, moved or widened
 
 
 class ServedSource(NamedTuple):
@@ -157,7 +89,8 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._clock = clock
         self._sync_at = -math.inf
         self._waiting: list[tuple[ServedSource, float]] = []
-        self._waiting_by_key: Counter[str] = Counter()
+        self._waiting_of: Counter[str] = Counter()
+        """Number of waiting values, by key."""
         self._signal_counts = _SignalCounts({})
         self._calibrated_tables: dict[Source, QuantileTables] = {}
 
@@ -189,64 +122,55 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         """Count the free energy or the signal of a served candidate; takes microseconds and never raises."""
         key = CURRENT_KEY.get()
         with self._lock:
-            if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
+            if len(self._waiting) < _MAX_WAITING and self._waiting_of[key] < _MAX_WAITING_PER_KEY:
                 self._waiting.append((ServedSource(source, key), value))
-                self._waiting_by_key[key] += 1
+                self._waiting_of[key] += 1
         self._sync_if_due()
 
-    def report(self, steps: Mapping[str, str]) -> list[AlignmentRow]:
+    def report(self, steps: Mapping[str, str]) -> list[DriftReport]:
         """Every calibrated or served source, most served first; `steps` names prompts by their MD5."""
         if self._is_due():
             self.sync()
         served: dict[Source, Histogram] = {}
         for (source, _), histogram in self._decay(self.read()).items():
-            served[source] = served.get(source, Histogram()).merged(histogram, _HALF_LIFE_DAYS)
-        sources = dict.fromkeys(source for source in (*self.calibrated, *served) if not source.signal)
-        rows = [
-            alignment_row(
-                source,
-                steps.get(source.prompt_md5, source.prompt_md5[:8]),
-                self.calibrated.get(source),
-                served.get(source, Histogram()),
-            )
-            for source in sources
-        ]
+            served[source] = served.get(source, Histogram()) + histogram
+        rows = []
+        for source in dict.fromkeys((*self.calibrated, *served)):
+            if not source.signal:
+                step = steps.get(source.prompt_md5, source.prompt_md5[:8])
+                histogram = served.get(source, Histogram())
+                rows.append(DriftReport.of(source.model, step, histogram, self.calibrated.get(source)))
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
+        day = self._clock() / _DAY_S
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            self._waiting_by_key.clear()
-        values: dict[ServedSource, list[float]] = {}
+            self._waiting_of.clear()
+        values: defaultdict[ServedSource, list[float]] = defaultdict(list)
         for served, value in waiting:
-            values.setdefault(served, []).append(value)
-        day = self._clock() / _DAY_S
+            values[served].append(value)
         new = {served: Histogram.from_values(each, day) for served, each in values.items()}
         with self._lock:
             self._unsaved = self._merge(self._unsaved, new)
 
     def _decay(self, counts: Mapping[ServedSource, Histogram]) -> dict[ServedSource, Histogram]:
         day = self._clock() / _DAY_S
-        return {served: histogram.decayed(day, _HALF_LIFE_DAYS) for served, histogram in counts.items()}
+        return {served: histogram.decayed(day) for served, histogram in counts.items()}
 
     def _after_sync(self, total: Mapping[ServedSource, Histogram]) -> None:
         self._signal_counts = _SignalCounts(self._decay(total))
 
-    def _merge(
-        self, old: dict[ServedSource, Histogram], new: Mapping[ServedSource, Histogram]
-    ) -> dict[ServedSource, Histogram]:
-        total = dict(old)
-        for served, histogram in new.items():
-            total[served] = total.get(served, Histogram()).merged(histogram, _HALF_LIFE_DAYS)
-        today = max((histogram.day for histogram in total.values()), default=0.0)
-        weights = {served: histogram.decayed(today, _HALF_LIFE_DAYS).count for served, histogram in total.items()}
-        by_key: Counter[str] = Counter()
+    def _kept(self, counts: dict[ServedSource, Histogram]) -> dict[ServedSource, Histogram]:
+        today = max((histogram.day for histogram in counts.values()), default=0.0)
+        weights = {served: histogram.decayed(today).count for served, histogram in counts.items()}
+        of_key: Counter[str] = Counter()
         kept = []
-        for served in sorted(total, key=lambda served: -weights[served]):
-            by_key[served.key] += 1
-            if weights[served] >= _MIN_WEIGHT and by_key[served.key] <= _MAX_SOURCES_PER_KEY:
+        for served in sorted(counts, key=lambda served: -weights[served]):
+            of_key[served.key] += 1
+            if weights[served] >= _MIN_WEIGHT and of_key[served.key] <= _MAX_SOURCES_PER_KEY:
                 kept.append(served)
-        return {served: total[served] for served in kept[:_MAX_SOURCES]}
+        return {served: counts[served] for served in kept[:_MAX_SOURCES]}
 
 
 @lru_cache(maxsize=256)
@@ -264,11 +188,10 @@ class _SignalCounts:
         """All keys together, none with more than its share."""
         self._signals: dict[Source, list[Source]] = {}
         for (source, _), histogram in self._served.items():
-            known = self._sums.get(source)
-            if known is None:
+            if source not in self._sums:
                 self._signals.setdefault(replace(source, signal=""), []).append(source)
             part = histogram.scaled(_others_part(histogram))
-            self._sums[source] = part if known is None else known.merged(part, _HALF_LIFE_DAYS)
+            self._sums[source] = self._sums.get(source, Histogram()) + part
         self._tables: dict[ServedSource, QuantileTables] = {}
 
     def tables(self, asked: ServedSource) -> QuantileTables:
@@ -277,23 +200,17 @@ class _SignalCounts:
             tables = dict(shipped_tables().tables)
             for signal in self._signals.get(asked.source, ()):
                 kind, _, name = signal.signal.partition("/")
-                histogram = self._seen_by(ServedSource(signal, asked.key))
+                # all answers to the key's questions, and a few of every other key: some of its own are among these
+                own = self._served.get(ServedSource(signal, asked.key), Histogram())
+                histogram = self._sums[signal] + own.scaled(1 - _others_part(own))
                 if name and histogram.count >= MIN_ANSWERS:
                     values = histogram.quantiles()
-                    own = -values[::-1] if name.endswith("logprob") else values
+                    values = -values[::-1] if name.endswith("logprob") else values
                     shipped = tables.get((kind, name))
                     weight = histogram.count / (histogram.count + SHIPPED_ANSWERS)
-                    tables[kind, name] = own if shipped is None else weight * own + (1 - weight) * shipped
+                    tables[kind, name] = values if shipped is None else weight * values + (1 - weight) * shipped
             self._tables[asked] = QuantileTables(tables)
         return self._tables[asked]
-
-    def _seen_by(self, asked: ServedSource) -> Histogram:
-        """All answers to the key's questions, and a few of every other key."""
-        everybody = self._sums.get(asked.source, Histogram())
-        own = self._served.get(asked, Histogram())
-        return everybody.merged(
-            own.scaled(1 - _others_part(own)), _HALF_LIFE_DAYS
-        )  # the rest is in the sum already
 
 
 def _others_part(histogram: Histogram) -> float:

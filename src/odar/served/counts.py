@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -16,7 +17,7 @@ from odar.files import atomic_write
 from odar.formats import check_format
 
 K = TypeVar("K")
-V = TypeVar("V")
+V = TypeVar("V")  # has a sum
 SYNC_S = 5.0
 """Seconds between two syncs with other processes; a killed process loses its counts since the last one."""
 _LOCK_TIMEOUT_S = 2.0
@@ -61,8 +62,8 @@ class SharedCounts(ABC, Generic[K, V]):
         self._sync_at = 0.0
 
     @abstractmethod
-    def _merge(self, old: dict[K, V], new: Mapping[K, V]) -> dict[K, V]:
-        """The sum of both, without counts that are too rare or too old."""
+    def _kept(self, counts: dict[K, V]) -> dict[K, V]:
+        """The counts without those that are too rare, too old or too many."""
 
     def load(self) -> dict[K, V]:
         """Read the file.
@@ -94,7 +95,7 @@ class SharedCounts(ABC, Generic[K, V]):
                 if self._file is None:
                     self._stored = self._merge(self._stored, new)
                 else:
-                    self._stored = self._add(self._file, new) if new else self.load()
+                    self._stored = self._write(self._file, new) if new else self.load()
                 self.total, self.last_error = self._stored, None
             except StoreError as error:
                 self.last_error = str(error)
@@ -115,6 +116,16 @@ class SharedCounts(ABC, Generic[K, V]):
         if self._file is not None and self._unsaved:
             self.sync()
 
+    def _merge(self, old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
+        total = dict(old)
+        for key, count in new.items():
+            _add(total, key, count)
+        return self._kept(total)
+
+    def _count(self, key: K, count: V) -> None:
+        """Add to the unsaved counts; call it with the lock held."""
+        _add(self._unsaved, key, count)
+
     def _before_sync(self) -> None:
         """Add what is not counted yet to `_unsaved`; called before every sync."""
 
@@ -133,7 +144,7 @@ class SharedCounts(ABC, Generic[K, V]):
         if self._is_due():
             threading.Thread(target=self.sync, name="odar-counts", daemon=True).start()
 
-    def _add(self, file: Path, new: Mapping[K, V]) -> dict[K, V]:
+    def _write(self, file: Path, new: Mapping[K, V]) -> dict[K, V]:
         import filelock  # takes 20 ms, so only when there is something to write
 
         try:
@@ -149,3 +160,7 @@ class SharedCounts(ABC, Generic[K, V]):
         except OSError as error:
             raise StoreError(f"{file} cannot be written: {error.strerror or error}") from None
         return total
+
+
+def _add(counts: dict[K, V], key: K, count: V) -> None:
+    counts[key] = operator.add(counts[key], count) if key in counts else count

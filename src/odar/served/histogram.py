@@ -24,6 +24,8 @@ _FENCE = 3.0
 """Tukey's outer fences: energies are clipped to this many interquartile ranges from the quartiles."""
 _MIN_WEIGHT = 1e-3
 """Minimum weight of a bin; others are dropped."""
+_HALF_LIFE_DAYS = 7.0
+"""Days after which a served value counts half."""
 
 
 def bin_index(energy: float) -> int:
@@ -57,16 +59,15 @@ class Histogram:
         """The sum of the weights."""
         return math.fsum(self.bins.values())
 
-    def merged(self, other: Histogram, half_life: float) -> Histogram:
-        """The sum of both, as of the later day; weights halve in `half_life` days."""
+    def __add__(self, other: Histogram) -> Histogram:
+        """The sum of both, as of the later day."""
         day = max(self.day, other.day)
-        bins = dict(self.decayed(day, half_life).bins)
-        for number, weight in other.decayed(day, half_life).bins.items():
-            bins[number] = bins.get(number, 0.0) + weight
+        one, two = self.decayed(day).bins, other.decayed(day).bins
+        bins = {number: one.get(number, 0.0) + two.get(number, 0.0) for number in (*one, *two)}
         return Histogram(bins, day, self.seen + other.seen)
 
-    def decayed(self, day: float, half_life: float) -> Histogram:
-        decay = 0.5 ** (max(0.0, day - self.day) / half_life)
+    def decayed(self, day: float) -> Histogram:
+        decay = 0.5 ** (max(0.0, day - self.day) / _HALF_LIFE_DAYS)
         bins = {number: weight * decay for number, weight in self.bins.items() if weight * decay > _MIN_WEIGHT}
         return Histogram(bins, max(day, self.day), self.seen)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -48,16 +48,15 @@ class ServedTargets(SharedCounts[Target, TargetState]):
 
     Args:
         file: the file of the state; None keeps it in memory.
-        timer: monotonic seconds, for the syncs.
     """
 
     FORMAT = "odar-targets-3"
     ROWS = list[tuple[Target, TargetState]]
 
-    def __init__(self, file: Path | None = None, timer: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(file, timer)
+    def __init__(self, file: Path | None = None) -> None:
+        super().__init__(file)
         self._states: dict[Target, TargetState] = {}
-        self._sync_at = timer() + SYNC_S
+        self._sync_at = time.monotonic() + SYNC_S
         self._at_start: Mapping[Target, TargetState] | None = None
         """The counts of all processes at the first sync."""
 
@@ -77,7 +76,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         target = Target(scope, dial.target, dial.target_value)
         with self._lock:
             self._state(target).count(spent, dial.target_value)
-            self._unsaved[target] = self._unsaved.get(target, TargetState()) + TargetState(1, spent)
+            self._count(target, TargetState(1, spent))
         self._sync_if_due()
 
     def report(self) -> list[TargetReport]:
@@ -98,8 +97,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """Write unsaved counts, and leave the surplus of each target to the next process."""
         with self._lock:
             for target, state in self._states.items():
-                left = TargetState(debt=state.debt)
-                self._unsaved[target] = self._unsaved.get(target, TargetState()) + left
+                self._count(target, TargetState(debt=state.debt))
                 state.debt = 0.0
         super().close()
 
@@ -116,17 +114,14 @@ class ServedTargets(SharedCounts[Target, TargetState]):
             left = (self.total or {}).get(target, TargetState()).debt  # by a process that has ended
             self._states[target] = TargetState(debt=left)
             if left:
-                self._unsaved[target] = self._unsaved.get(target, TargetState()) + TargetState(debt=-left)
+                self._count(target, TargetState(debt=-left))
         return self._states[target]
 
-    def _merge(
-        self, old: dict[Target, TargetState], new: Mapping[Target, TargetState]
-    ) -> dict[Target, TargetState]:
-        total = old | {target: old.get(target, TargetState()) + state for target, state in new.items()}
+    def _kept(self, counts: dict[Target, TargetState]) -> dict[Target, TargetState]:
         of_scope: Counter[str] = Counter()
         kept = []
-        for target in sorted(total, key=lambda target: -total[target].questions):
+        for target in sorted(counts, key=lambda target: -counts[target].questions):
             of_scope[target.scope] += 1
             if of_scope[target.scope] <= MAX_SCOPES:
                 kept.append(target)
-        return {target: total[target] for target in kept[: 10 * MAX_SCOPES]}
+        return {target: counts[target] for target in kept[: 10 * MAX_SCOPES]}

@@ -10,9 +10,9 @@ import ipaddress
 from urllib.parse import urlsplit
 
 from odar.errors import SettingsError
-from odar.serving.errors import RETRY_S, ApiError
+from odar.serving.errors import ApiError
 from odar.serving.exchange import Headers, Scope
-from odar.serving.keys import Key, KeyCache
+from odar.serving.keys import RETRY_S, Key, KeyCache
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings
 

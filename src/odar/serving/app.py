@@ -17,31 +17,24 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from odar.errors import KeyRefused, UnknownName
-from odar.serving.dashboard_api import dashboard_routes
-from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount, WireProtocol
+from odar.serving.dashboard_api import DASHBOARD_ROUTES
+from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.passthrough import PassThrough, read_completions, read_embeddings
-from odar.serving.protocols.chat import ChatStream, read_chat, read_decision, write_chat
+from odar.serving.passthrough import COMPLETIONS, EMBEDDINGS, PassThrough
+from odar.serving.protocols.chat import CHAT, DECISION
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.fields import convert, read_json
-from odar.serving.protocols.messages import MessageStream, read_countable, read_messages, write_message
-from odar.serving.protocols.responses import ResponseStream, read_responses, write_response
+from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
+from odar.serving.protocols.responses import RESPONSES
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.serving.workers import READY, Workers
 from odar.settings import Settings
 from odar.types import Query
 
-CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
-MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
-RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
-COUNT_TOKENS = MESSAGES._replace(read=read_countable)
-DECISION = CHAT._replace(name="decision", read=read_decision)
-EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
-COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 _FEEDBACK_BYTES = 64_000
 _BATCH_PATHS = [
     f"/v1/{name}{rest}" for name in ("batches", "files", "messages/batches") for rest in ("", "/{_:path}")
@@ -72,7 +65,7 @@ def create_app(
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         warm_up = asyncio.create_task(_warm_up(service, announce))  # while serving: /healthz answers at once
-        publishing = asyncio.create_task(service.keep_publishing())
+        publishing = asyncio.create_task(service.metrics.keep_publishing())
         yield
         warm_up.cancel()
         publishing.cancel()
@@ -81,8 +74,8 @@ def create_app(
     endpoints = _endpoints(service)
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
-        *_utility_routes(service),
-        *dashboard_routes(service),
+        *_UTILITY_ROUTES,
+        *DASHBOARD_ROUTES,
     ]
     handlers: Any = dict.fromkeys((HTTPException, ApiError, ClientLeft, KeyRefused), _error_response)
     app = _Gateway(routes=routes, lifespan=lifespan, exception_handlers=handlers)
@@ -116,89 +109,90 @@ def _endpoints(service: Service) -> dict[str, Endpoint]:
     }
 
 
-def _utility_routes(service: Service) -> list[Route]:
-    utility = _UtilityRoutes(service)
-    return [
-        Route("/v1/feedback", utility.feedback, methods=["POST"]),
-        *(Route(path, utility.batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
-        Route("/v1/models", utility.models),
-        Route("/v1/models/{name:path}", utility.model),
-        Route("/healthz", utility.healthz),
-        Route("/readyz", utility.readyz),
-        Route("/metrics", utility.metrics),
-        Route("/openapi.json", utility.openapi),
-    ]
+async def _models(request: Request) -> Response:
+    """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
+    service: Service = request.app.state.service
+    key = service.access.identify(request.scope)
+    listed = [service.models.entry(name) for name in await service.models.listed(key)]
+    ids = [entry["id"] for entry in listed] or [None]
+    ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+    return json_response({"object": "list", "data": listed, **ends})
 
 
-class _UtilityRoutes:
-    """Routes that call no model: list of models, feedback, health, metrics and the OpenAPI document."""
+async def _model(request: Request) -> Response:
+    """Return one model; rejected if a question to it would be."""
+    service: Service = request.app.state.service
+    name = request.path_params["name"]
+    service.route(ChatRequest(name, Query("")), service.access.identify(request.scope))
+    return json_response(service.models.entry(name))
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
 
-    async def models(self, request: Request) -> Response:
-        """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
-        key = self._service.access.identify(request.scope)
-        listed = [self._service.models.entry(name) for name in await self._service.models.listed(key)]
-        ids = [entry["id"] for entry in listed] or [None]
-        ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
-        return json_response({"object": "list", "data": listed, **ends})
+async def _feedback(request: Request) -> Response:
+    """Mark an answer right or wrong; only with the key that asked, or an admin's."""
+    service: Service = request.app.state.service
+    key = service.access.identify(request.scope)
+    if key is not None:
+        service.concurrency_limit.count_request(key)
+    body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
+    feedback = convert(read_json(body), Feedback)
+    by = None if key is None or key.admin else key.id
+    try:
+        async with service.read_threads.turn_of(key):
+            if service.store is None:
+                raise UnknownName("trace", feedback.trace_id, [])
+            await service.store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
+    except UnknownName:
+        message = f"there is no trace {feedback.trace_id!r}"
+        raise ApiError(404, message, "trace_not_found", "trace_id") from None
+    return json_response({"trace_id": feedback.trace_id, "recorded": True})
 
-    async def model(self, request: Request) -> Response:
-        """Return one model; rejected if a question to it would be."""
-        key = self._service.access.identify(request.scope)
-        name = request.path_params["name"]
-        self._service.route(ChatRequest(name, Query("")), key)
-        return json_response(self._service.models.entry(name))
 
-    async def feedback(self, request: Request) -> Response:
-        """Mark an answer right or wrong; only with the key that asked, or an admin's."""
-        key = self._service.access.identify(request.scope)
-        if key is not None:
-            self._service.concurrency_limit.count_request(key)
-        body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
-        feedback = convert(read_json(body), Feedback)
-        store = self._service.store
-        by = None if key is None or key.admin else key.id
-        try:
-            async with self._service.read_threads.turn_of(key):
-                if store is None:
-                    raise UnknownName("trace", feedback.trace_id, [])
-                await store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
-        except UnknownName:
-            message = f"there is no trace {feedback.trace_id!r}"
-            raise ApiError(404, message, "trace_not_found", "trace_id") from None
-        return json_response({"trace_id": feedback.trace_id, "recorded": True})
+async def _batches(request: Request) -> Response:
+    """Reject files and batches of both protocols, and say what to do instead."""
+    request.app.state.service.access.identify(request.scope)
+    command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
+    form = "one object with id and messages a line"
+    message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
+    raise ApiError(501, message, "not_supported")
 
-    async def batches(self, request: Request) -> Response:
-        """Reject files and batches of both protocols, and say what to do instead."""
-        self._service.access.identify(request.scope)
-        command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
-        form = "one object with id and messages a line"
-        message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
-        raise ApiError(501, message, "not_supported")
 
-    async def healthz(self, request: Request) -> Response:
-        return json_response({"status": "ok"})
+async def _healthz(request: Request) -> Response:
+    return json_response({"status": "ok"})
 
-    async def readyz(self, request: Request) -> Response:
-        """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
-        if self._service.concurrency_limit.draining:
-            return json_response({"status": "draining"}, 503)
-        if not self._service.odar.planner.estimator.loaded:
-            return json_response({"status": "loading"}, 503)
-        access = self._service.access
-        if access.keys_required and access.keys.lost:
-            return json_response({"status": "store unavailable"}, 503)
-        return json_response({"status": "ready"})
 
-    async def metrics(self, request: Request) -> Response:
-        self._service.access.check_metrics(request.scope)
-        metrics = self._service.metrics
-        return Response(await metrics.render(), headers={"content-type": metrics.content_type})
+async def _readyz(request: Request) -> Response:
+    """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
+    service: Service = request.app.state.service
+    if service.concurrency_limit.draining:
+        return json_response({"status": "draining"}, 503)
+    if not service.odar.planner.estimator.loaded:
+        return json_response({"status": "loading"}, 503)
+    if service.access.keys_required and service.access.keys.lost:
+        return json_response({"status": "store unavailable"}, 503)
+    return json_response({"status": "ready"})
 
-    async def openapi(self, request: Request) -> Response:
-        return json_response(openapi_document())
+
+async def _metrics(request: Request) -> Response:
+    service: Service = request.app.state.service
+    service.access.check_metrics(request.scope)
+    return Response(await service.metrics.render(), headers={"content-type": service.metrics.content_type})
+
+
+async def _openapi(request: Request) -> Response:
+    return json_response(openapi_document())
+
+
+_UTILITY_ROUTES = [
+    Route("/v1/feedback", _feedback, methods=["POST"]),
+    *(Route(path, _batches, methods=["GET", "POST", "DELETE"]) for path in _BATCH_PATHS),
+    Route("/v1/models", _models),
+    Route("/v1/models/{name:path}", _model),
+    Route("/healthz", _healthz),
+    Route("/readyz", _readyz),
+    Route("/metrics", _metrics),
+    Route("/openapi.json", _openapi),
+]
+"""Routes that call no model."""
 
 
 async def _warm_up(service: Service, announce: Callable[[str], None] | None) -> None:

@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, delete, extract, func, insert, select
 
-from odar.errors import KeyRefused, OdarError, StoreError, plural
-from odar.serving.keys import KeyLimits, limits_of
+from odar.errors import KeyRefused, OdarError, StoreError
+from odar.serving.keys import Key, KeyLimits, key_of
 from odar.traces.database import (
     OBSERVATION,
     Database,
@@ -232,10 +232,8 @@ class Budgets:
 class _Account:
     """The balance of one key, or of observation, inside a transaction."""
 
-    key_id: str
-    name: str
-    limits: KeyLimits
-    revoked: bool
+    key: Key
+    """That of observation has the budget of the settings."""
     day: str
     spent: dict[str, float]
     """Dollars spent this `day` and this `month`."""
@@ -251,17 +249,10 @@ class _Account:
 
     def choose(self, key_id: str, needs: Sequence[Need], now: float) -> int:
         """Return the index of the first need that fits; raise KeyRefused if none does."""
-        limits = self.limits
-        if self.revoked:
-            raise KeyRefused(f"key {self.name!r} has been revoked", "revoked", 0.0)
-        if limits.max_parallel is not None and self.running >= limits.max_parallel:
-            raise KeyRefused(
-                f"key {self.name!r} may make {plural(limits.max_parallel, 'request')} at a time", "parallel", 1.0
-            )
-        if limits.rate_per_min is not None and self.requests < 1:
-            wait = (1 - self.requests) * 60 / limits.rate_per_min
-            rate = plural(limits.rate_per_min, "request")
-            raise KeyRefused(f"key {self.name!r} may make {rate} a minute", "rate", wait)
+        if self.key.revoked_at is not None:
+            raise KeyRefused(f"key {self.key.name!r} has been revoked", "revoked", 0.0)
+        self.key.check_parallel(self.running)
+        self.key.check_rate(self.requests)
         refusals: list[tuple[Need, KeyRefused]] = []
         for choice, need in enumerate(needs):
             refusal = self._refusal(need, now) or self._refusal_of_part(key_id, need, now)
@@ -284,8 +275,8 @@ class _Account:
 
     def rates(self) -> tuple[RateLimit, ...]:
         limits = (
-            ("requests", self.limits.rate_per_min, self.requests),
-            ("tokens", self.limits.tokens_per_min, self.tokens),
+            ("requests", self.key.limits.rate_per_min, self.requests),
+            ("tokens", self.key.limits.tokens_per_min, self.tokens),
         )
         return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
 
@@ -310,40 +301,37 @@ class _Account:
         add_spending(connection, reservation.key_id, reservation.day, 1, spent_usd, int(usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
-        if self.limits.rate_per_min is None and self.limits.tokens_per_min is None:
+        if self.key.limits.rate_per_min is None and self.key.limits.tokens_per_min is None:
             return
         values = {"requests": self.requests, "tokens": self.tokens, "at": now}
-        statement = upsert(connection)(key_buckets).values(key_id=self.key_id, **values)
+        statement = upsert(connection)(key_buckets).values(key_id=self.key.id, **values)
         connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
 
     def _refusal(self, need: Need, now: float) -> KeyRefused | None:
         """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
-        budgets = {"day": self.limits.budget_day_usd, "month": self.limits.budget_month_usd}
+        budgets = {"day": self.key.limits.budget_day_usd, "month": self.key.limits.budget_month_usd}
         for period, limit in budgets.items():
             spent, reserved = self.spent[period], self.reserved[period]
             if limit is None or spent + reserved + need.usd <= limit + _SLACK_USD:
                 continue
             running = f" and requests under way hold ${reserved:.4f}" if reserved > _SLACK_USD else ""
             return KeyRefused(
-                f"this request can cost ${need.usd:.6f}, and key {self.name!r} has spent ${spent:.4f} of its "
+                f"this request can cost ${need.usd:.6f}, and key {self.key.name!r} has spent ${spent:.4f} of its "
                 f"${limit:g} a {period}{running}",
                 "budget",
                 1.0 if spent + need.usd <= limit else _seconds_until_next(period, now),
             )
-        per_minute = self.limits.tokens_per_min
+        per_minute = self.key.limits.tokens_per_min
         if per_minute is None or need.tokens <= self.tokens:
             return None
         wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
-        return KeyRefused(
-            f"this request can use {need.tokens:,} tokens, and key {self.name!r} may use {per_minute:g} a minute",
-            "tokens",
-            wait,
-        )
+        may = f"key {self.key.name!r} may use {per_minute:g} a minute"
+        return KeyRefused(f"this request can use {need.tokens:,} tokens, and {may}", "tokens", wait)
 
     def _refusal_of_part(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
         """Return why a key cannot spend more of the budget that it shares; None if as much is left for others."""
-        limit = self.limits.budget_day_usd
-        if self.parts is None or limit is None or key_id == self.key_id:
+        limit = self.key.limits.budget_day_usd
+        if self.parts is None or limit is None or key_id == self.key.id:
             return None
         own = self.parts[key_id] + need.usd
         left = limit - self.spent["day"] - self.reserved["day"] - need.usd
@@ -368,6 +356,10 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     of_key = select(keys).where(keys.c.id == key_id)
     locked = select(meta).where(meta.c.name == "schema") if observing else of_key
     row = connection.execute(locked.with_for_update()).mappings().one_or_none()
+    if observing:
+        key = Key(OBSERVATION, OBSERVATION, limits=KeyLimits(budget_day_usd=observe_usd_day))
+    else:
+        key = Key(key_id, key_id, revoked_at="deleted") if row is None else key_of(row)
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
 
     def belongs(id_: ColumnElement[str]) -> ColumnElement[bool]:
@@ -386,25 +378,19 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         parts = defaultdict(float)
         for part, day, usd in (*spent, *reserved):
             parts[part] += usd if day == today else 0.0
-    # its limits, and the tokens of its buckets when they were last written
-    limits = KeyLimits(budget_day_usd=observe_usd_day)
-    if not observing:
-        limits = KeyLimits() if row is None else limits_of(row)
+    # the tokens of its buckets when they were last written
     b = key_buckets.c
     bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
     requests, tokens, at = bucket or (None, None, now)
     elapsed = max(0.0, now - at)
     return _Account(
-        key_id=key_id,
-        name=key_id if row is None or observing else row["name"],
-        limits=limits,
-        revoked=not observing and (row is None or row["revoked_at"] is not None),
+        key=key,
         day=today,
         spent=_sum_by_period(spent, today),
         reserved=_sum_by_period(reserved, today),
         running=len(reserved),
-        requests=bucket_level(limits.rate_per_min, requests, elapsed),
-        tokens=bucket_level(limits.tokens_per_min, tokens, elapsed),
+        requests=bucket_level(key.limits.rate_per_min, requests, elapsed),
+        tokens=bucket_level(key.limits.tokens_per_min, tokens, elapsed),
         parts=parts,
     )
 

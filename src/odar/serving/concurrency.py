@@ -13,8 +13,8 @@ from typing import TypeVar
 
 from odar.errors import KeyRefused
 from odar.serving.budgets import RateLimit, bucket_level
-from odar.serving.errors import RETRY_S, ApiError
-from odar.serving.keys import Key
+from odar.serving.errors import ApiError
+from odar.serving.keys import RETRY_S, Key
 from odar.serving.workers import Workers
 
 T = TypeVar("T")
@@ -67,16 +67,13 @@ class ConcurrencyLimit:
             raise ApiError(503, "the gateway is shutting down", "draining", retry_after=RETRY_S)
         free = self.limit - sum(self._workers.in_flight)
         if free <= 0:
-            message = f"too many requests: gateway.max_in_flight = {self.limit} are in flight"
-            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+            raise _overloaded(f"requests: gateway.max_in_flight = {self.limit} are in flight")
         if key is not None:
             own = self._in_flight_of[key.id]
-            if key.limits.max_parallel is not None and own >= key.limits.max_parallel:
-                message = f"key {key.name!r} may make {key.limits.max_parallel} requests at a time"
-                raise KeyRefused(message, "parallel", RETRY_S)
+            key.check_parallel(own)
             if own * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
-                message = f"too many requests of this key: {own} are in flight, and {free} more must stay free"
-                raise ApiError(429, f"{message} for others", "overloaded", retry_after=RETRY_S)
+                busy = f"{own} are in flight, and {free} more must stay free for others"
+                raise _overloaded(f"requests of this key: {busy}")
             self.count_request(key)
             self._in_flight_of[key.id] += 1
         self._count(1)
@@ -91,8 +88,8 @@ class ConcurrencyLimit:
         free = self._max_bytes - self._bytes_of.total()
         share = size if key is None or not own else own + size
         if self._bytes_of.total() and share > free:
-            message = f"too many large requests: {self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
-            raise ApiError(429, f"{message}, of which {free / 1e6:.0f} are free", "overloaded", retry_after=RETRY_S)
+            most = f"{self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
+            raise _overloaded(f"large requests: {most}, of which {free / 1e6:.0f} are free")
         self._bytes_of[id_] += size
 
     def release(self, key: Key | None = None, size: int = 0) -> None:
@@ -116,12 +113,11 @@ class ConcurrencyLimit:
         now = self._clock()
         level, at = self._buckets_of.get(key.id, (None, now))
         level = bucket_level(rate, level, now - at)
-        if level < 1:
-            refused = KeyRefused(
-                f"key {key.name!r} may make {rate:g} requests a minute", "rate", (1 - level) * 60 / rate
-            )
+        try:
+            key.check_rate(level)
+        except KeyRefused as refused:
             refused.rates = (RateLimit("requests", rate, level),)
-            raise refused
+            raise
         self._buckets_of[key.id] = (level - 1, now)
 
 
@@ -145,8 +141,7 @@ class PerKeyThreads:
         """
         id_ = "" if key is None else key.id
         if self._waiting[id_] > MAX_WAITING:
-            message = f"too many requests of this kind: {MAX_WAITING} of this key wait for their turn"
-            raise ApiError(429, message, "overloaded", retry_after=RETRY_S)
+            raise _overloaded(f"requests of this kind: {MAX_WAITING} of this key wait for their turn")
         self._waiting[id_] += 1
         lock = self._locks.setdefault(id_, asyncio.Lock())
         try:
@@ -159,3 +154,7 @@ class PerKeyThreads:
 
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+def _overloaded(message: str) -> ApiError:
+    return ApiError(429, f"too many {message}", "overloaded", retry_after=RETRY_S)

@@ -43,11 +43,6 @@ MAX_HEADER_KB, MAX_HEADERS = 32, 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
 """Seconds for a client to send the rest of a request that has been answered, so that it reads the answer."""
-_HEAD_TOO_LARGE = (
-    431,
-    "headers_too_large",
-    f"too many or too large headers; the limits are {MAX_HEADERS} headers and {MAX_HEADER_KB} kB",
-)
 
 
 class ConnectionLimits:
@@ -144,8 +139,9 @@ class CoalescingTransport:
         return getattr(self._transport, name)
 
 
-class _BadHead(Exception):
-    """The headers of a request are over a limit or not valid; `args` are status, code and message."""
+def _head_too_large() -> ApiError:
+    message = f"too many or too large headers; the limits are {MAX_HEADERS} headers and {MAX_HEADER_KB} kB"
+    return ApiError(431, message, "headers_too_large")
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -170,7 +166,7 @@ class LimitedProtocol(HttpToolsProtocol):
         peer = peer_key(self.client[0]) if self.client else ""
         if not self._limits.acquire(peer):
             message = f"too many connections: one address can have {self._limits.per_peer}, all {self._limits.most}"
-            self._refuse(429, "too_many_connections", message)
+            self._refuse(ApiError(429, message, "too_many_connections"))
             return
         self._peer = peer
         self._read_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._on_read_timeout)
@@ -196,15 +192,15 @@ class LimitedProtocol(HttpToolsProtocol):
                 # The parser has skipped the body, which follows if the offer is ignored (RFC 9110, 7.8).
                 data = self._head_without_upgrade() + data[upgrade.args[0] :]
             except httptools.HttpParserError as error:
-                if isinstance(error.__context__, _BadHead):
-                    self._refuse(*error.__context__.args)
-                else:
-                    self._refuse(400, "invalid_http", "the request is not valid HTTP")
+                refusal = error.__context__  # raised below, by a call of the parser
+                if not isinstance(refusal, ApiError):
+                    refusal = ApiError(400, "the request is not valid HTTP", "invalid_http")
+                self._refuse(refusal)
                 return
         if self._unparsed > MAX_HEADER_KB * 1000:
-            self._refuse(*_HEAD_TOO_LARGE)
+            self._refuse(_head_too_large())
         elif len(self.pipeline) > _MAX_PIPELINED:
-            self._refuse(400, "pipelined", "too many requests were sent before their answers")
+            self._refuse(ApiError(400, "too many requests were sent before their answers", "pipelined"))
         else:
             self._start_header_timer()
 
@@ -230,19 +226,19 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value)
         if self._header_bytes > MAX_HEADER_KB * 1000 or len(self.headers) >= MAX_HEADERS:
-            raise _BadHead(*_HEAD_TOO_LARGE)
+            raise _head_too_large()
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         """Stop the header timeout, unless `data_received` is about to repeat the headers without an upgrade."""
         if self.parser.get_method() == b"CONNECT":
-            raise _BadHead(400, "invalid_http", "the gateway is not a proxy")
+            raise ApiError(400, "the gateway is not a proxy", "invalid_http")
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            raise _BadHead(505, "http_version", "the gateway speaks HTTP/1.1")
+            raise ApiError(505, "the gateway speaks HTTP/1.1", "http_version")
         hosts = sum(name == b"host" for name, _ in self.headers)
         if hosts > 1 or (version == "1.1" and not hosts):
-            raise _BadHead(400, "invalid_host", f"the request has {hosts} Host headers; send one")
+            raise ApiError(400, f"the request has {hosts} Host headers; send one", "invalid_host")
         if self.parser.should_upgrade():
             return
         self._in_head = False
@@ -312,19 +308,20 @@ class LimitedProtocol(HttpToolsProtocol):
             self._start_header_timer()  # the previous request is still being answered
         elif self._in_head:
             message = f"the headers did not arrive within {HEADER_TIMEOUT_S:g} s"
-            self._refuse(408, "header_timeout", message)
+            self._refuse(ApiError(408, message, "header_timeout"))
         else:
             self.abort("silent")
 
-    def _refuse(self, status: int, code: str, message: str) -> None:
+    def _refuse(self, error: ApiError) -> None:
         """Send an error, unless another answer is being sent, and close the connection."""
+        code = str(error.code)
         if self.cycle is not None and not self.cycle.response_complete:
             self.abort(code)
             return
         self._limits.refused[code] += 1
-        body = dump_json(openai_body(ApiError(status, message, code)))
+        body = dump_json(openai_body(error))
         head = (
             b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
         )
-        self.transport.write(head % (status, HTTPStatus(status).phrase.encode(), len(body)) + body)
+        self.transport.write(head % (error.status, HTTPStatus(error.status).phrase.encode(), len(body)) + body)
         self.transport.close()

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -33,9 +33,9 @@ from odar.serving.keys import Key
 from odar.serving.protocols.fields import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
+from odar.traces.filter import Filter, Text, utc_or_error
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
-from odar.traces.record import Filter, Text, utc_or_error
 from odar.traces.story import tell_story
 
 T = TypeVar("T")
@@ -63,16 +63,6 @@ _MEDIA_TYPES = {
 }
 MAX_EXAMPLES = 20
 _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-
-
-def dashboard_routes(service: Service) -> list[Route]:
-    return [
-        Route("/", _serve_file, name=INDEX),
-        Route("/dashboard/{name}", _serve_file),
-        *(Route(API + path, _json_route(service, read)) for path, read in _READS.items()),
-        Route(API + "/traces/{id}", partial(_trace, service)),
-        Route(API + "/export", partial(_export, service)),
-    ]
 
 
 @cache
@@ -135,15 +125,18 @@ class _View:
             return await threads.run(work)
 
 
-def _view(service: Service, request: Request) -> _View:
+def _view(request: Request) -> _View:
+    service: Service = request.app.state.service
     key = service.access.identify(request.scope)
     query = TraceQuery.read(request.query_params)
     return _View(service, key, query if key is None or key.admin else msgspec.structs.replace(query, key=key.id))
 
 
-def _json_route(service: Service, read: Callable[[_View], Any]) -> Callable[[Request], Awaitable[Response]]:
+def _json_route(read: Callable[[_View], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that calls the function in a thread."""
+
     async def endpoint(request: Request) -> Response:
-        view = _view(service, request)
+        view = _view(request)
         return _private_json(await view.run(lambda: dump_json(read(view))))
 
     return endpoint
@@ -208,9 +201,9 @@ def _page(view: _View) -> dict[str, Any]:
     return view.store.archive.page(view.query, view.query.after, view.query.limit)
 
 
-async def _trace(service: Service, request: Request) -> Response:
+async def _trace(request: Request) -> Response:
     """Return one trace with its document; a trace of another key is reported as unknown."""
-    view = _view(service, request)
+    view = _view(request)
     trace_id = request.path_params["id"]
     async with view.turn() as threads:
         try:
@@ -224,9 +217,9 @@ async def _trace(service: Service, request: Request) -> Response:
         )
 
 
-async def _export(service: Service, request: Request) -> Response:
+async def _export(request: Request) -> Response:
     """Stream the traces that match as JSONL."""
-    view = _view(service, request)
+    view = _view(request)
     traces = view.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
     lines = (dump_json(trace) + b"\n" for trace in traces)
 
@@ -288,7 +281,8 @@ def _models(view: _View) -> dict[str, Any]:
     if key is not None and key.limits.models is not None and not key.admin:
         names = {name: None for name in names if name in key.limits.models}
     providers = {settings.card(name).provider for name in names}
-    drift = [dataclasses.asdict(row) for row in service.alignment_report()]
+    drift = [dataclasses.asdict(row) for row in service.drift_report()]
+    breakers = service.metrics.breaker_reports()
     cards = [dataclasses.asdict(settings.card(name)) for name in names]
     return {
         "models": [
@@ -301,9 +295,8 @@ def _models(view: _View) -> dict[str, Any]:
             }
             for name, card in zip(names, cards, strict=True)
         ],
-        "breakers": {  # of providers that have been used
-            name: report._asdict() for name, report in service.breaker_reports().items() if name in providers
-        },
+        # of providers that have been used
+        "breakers": {name: each._asdict() for name, each in breakers.items() if name in providers},
     }
 
 
@@ -325,11 +318,14 @@ def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
     ]
 
 
-_READS: Mapping[str, Callable[[_View], dict[str, Any]]] = {
-    "/session": _session,
-    "/overview": _overview,
-    "/traces": _page,
-    "/models": _models,
-    "/observation": _observation,
-}
-"""What returns the JSON of each address, in a thread."""
+DASHBOARD_ROUTES = [
+    Route("/", _serve_file, name=INDEX),
+    Route("/dashboard/{name}", _serve_file),
+    Route(API + "/session", _json_route(_session)),
+    Route(API + "/overview", _json_route(_overview)),
+    Route(API + "/traces", _json_route(_page)),
+    Route(API + "/traces/{id}", _trace),
+    Route(API + "/models", _json_route(_models)),
+    Route(API + "/observation", _json_route(_observation)),
+    Route(API + "/export", _export),
+]

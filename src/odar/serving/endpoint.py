@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
@@ -26,7 +26,7 @@ from odar.observer import Observer, observed
 from odar.options import DEFAULT_OPTIONS, AskOptions
 from odar.providers.base import OnDelta
 from odar.question import core_question
-from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of, bad_field, rate_headers
+from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
 from odar.serving.exchange import (
     JSON_HEADERS,
     CancelOnDisconnect,
@@ -43,7 +43,7 @@ from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
 from odar.serving.protocols.fields import check_parts, count_tokens, parsed_bytes, read_json
 from odar.serving.protocols.image_urls import check_image_urls
-from odar.serving.protocols.reply import EventStream, EventWriter, answer_headers, plan_headers
+from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
 from odar.serving.store import Store
@@ -53,16 +53,6 @@ from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
 LOG = logging.getLogger("odar.serving")
 _CHARGE_TIMEOUT_S = 1.0
 """Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
-
-
-class WireProtocol(NamedTuple):
-    """Functions that read requests and write answers in one protocol."""
-
-    name: str
-    read: Callable[[Any], ChatRequest]
-    write: Callable[[Answer, ChatRequest], dict[str, Any]]
-    stream: Callable[[ChatRequest, str], EventWriter]
-    error: Callable[[ApiError], dict[str, Any]]
 
 
 UNREAD = ChatRequest("", Query(""))
@@ -82,9 +72,7 @@ class RequestState:
     """Bytes of memory for the body and for what it is parsed into, about."""
     request: ChatRequest = UNREAD
     options: AskOptions = DEFAULT_OPTIONS
-    """What the engine is to do; its session is set if ODAR chooses the path."""
-    ledger: Ledger | None = None
-    """The calls and their costs, even if there is no answer."""
+    """What the engine is to do; its session is set if ODAR chooses the path, its ledger before the first call."""
     charge: Callable[[], Future[None]] | None = None
     """Replaces the reservation by the actual use; further calls return the same future. None without limits."""
     plan: Plan | None = None
@@ -92,8 +80,6 @@ class RequestState:
     answer: Answer | None = None
     items_to_store: list[Any] | None = None
     """The request's own items of the Responses API; None if the conversation is not stored."""
-    previous_response_id: str | None = None
-    """The stored response that it continues."""
 
     @property
     def key_id(self) -> str | None:
@@ -151,9 +137,9 @@ class Endpoint:
     async def _answer(self, state: RequestState) -> None:
         await self._receive(state)
         await self._find_session(state)
-        await self._open_ledger(state)
+        ledger = await self._open_ledger(state)
         if state.request.stream:
-            await self._stream(state)
+            await self._stream(state, ledger)
         else:
             await self._send_answer(state)
 
@@ -209,18 +195,17 @@ class Endpoint:
         service = self._service
         key = state.key
         if key is None or service.store is None or not key.limits.needs_reservation:
-            state.ledger = request_ledger(service.odar, state.request)
+            ledger = request_ledger(service.odar, state.request)
         else:
             budgets = service.store.budgets
             reserved, state.options, ledger = await reserve(
                 service.odar, budgets, state.request, key, state.options, state.trace_id, state.body_bytes
             )
-            state.ledger = ledger
             # Called before the reply ends and again when the request has ended: only the first call settles.
             state.charge = cache(partial(settle, budgets, reserved, key, ledger))
             state.exchange.more_headers = rate_headers(reserved.rates)
-        state.options = dataclasses.replace(state.options, ledger=state.ledger)
-        return state.ledger
+        state.options = dataclasses.replace(state.options, ledger=ledger)
+        return ledger
 
     async def _send_answer(self, state: RequestState) -> None:
         with CancelOnDisconnect(state.exchange):
@@ -229,13 +214,12 @@ class Endpoint:
         body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, state.request)))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
-    async def _stream(self, state: RequestState) -> None:
-        assert state.ledger is not None
+    async def _stream(self, state: RequestState, ledger: Ledger) -> None:
         writer = self._protocol.stream(state.request, state.trace_id)
         stream = EventStream(
             state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
         )
-        timer = state.exchange.abort_after(state.ledger.time_left())  # the engine keeps the deadline
+        timer = state.exchange.abort_after(ledger.time_left())  # the engine keeps the deadline
         try:
             await stream.send(self._ask(state, stream.on_delta))
         finally:
@@ -277,7 +261,7 @@ class Endpoint:
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
         request = state.request
-        ledger = state.ledger
+        ledger = state.options.ledger
         seconds = time.perf_counter() - state.started
         trace = (
             state.answer.trace
@@ -333,7 +317,6 @@ class StoredResponses(Endpoint):
         # to be stored with the answer, by `_ask`
         if value.get("store") is not False:
             state.items_to_store = items
-            state.previous_response_id = previous
         return dataclasses.replace(request, body_fields={**request.body_fields, "previous_response_id": previous})
 
     async def _earlier_items(self, state: RequestState, previous: Any) -> list[Any]:
@@ -360,7 +343,7 @@ class StoredResponses(Endpoint):
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
                 save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
-                await asyncio.to_thread(save, state.previous_response_id)
+                await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)
         return answer

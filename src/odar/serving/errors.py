@@ -40,8 +40,6 @@ STATUSES = {
     504: "The provider timed out.",
 }
 """What an error means. A provider's own error keeps its status; 499 is in metrics and traces: the client left."""
-RETRY_S = 1.0
-"""Seconds after which a client is told to try again if it is refused because the gateway is busy."""
 _ERROR_TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

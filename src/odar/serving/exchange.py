@@ -90,8 +90,9 @@ class Exchange:
 class CancelOnDisconnect:
     """Context manager that cancels its body when the client disconnects, and raises `ClientLeft` instead.
 
-    It starts to watch after `DELAY_S`: a fast upstream has answered by then, and a task for each request would cost
-    more than parsing the request.
+    End the response after its body: the server reports a disconnect from then on. It starts to watch after
+    `DELAY_S`: a fast upstream has answered by then, and a task for each request would cost more than parsing the
+    request.
     """
 
     DELAY_S = 0.05

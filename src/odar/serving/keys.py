@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
-from odar.errors import InputError
+from odar.errors import InputError, KeyRefused, plural
 from odar.settings import StoreSettings
 from odar.traces.database import Database, keys, meta, spending
 from odar.types import Route
@@ -27,6 +27,8 @@ from odar.types import Route
 KEY_PREFIX = "odar_sk_"
 PREFIX_LENGTH = len(KEY_PREFIX) + 6
 """Number of characters that are stored in the clear; the others, about 36, cannot be guessed."""
+RETRY_S = 1.0
+"""Seconds after which a client is told to try again if it is refused because the gateway or its key is busy."""
 _MAX_LENGTH = 200
 """Maximum length of a secret; a longer one cannot be a key, so it is not hashed."""
 
@@ -64,9 +66,9 @@ class Key:
 
     id: str
     name: str
-    prefix: str
-    digest: str
-    created_at: str
+    prefix: str = ""
+    digest: str = ""
+    created_at: str = ""
     limits: KeyLimits = KeyLimits()
     revoked_at: str | None = None
     admin: bool = False
@@ -74,6 +76,19 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"
+
+    def check_parallel(self, running: int) -> None:
+        """Raise KeyRefused if this key has too many requests running for another one."""
+        most = self.limits.max_parallel
+        if most is not None and running >= most:
+            raise KeyRefused(f"key {self.name!r} may make {plural(most, 'request')} at a time", "parallel", RETRY_S)
+
+    def check_rate(self, left: float) -> None:
+        """Raise KeyRefused if fewer than one of this key's requests a minute are left."""
+        rate = self.limits.rate_per_min
+        if rate is not None and left < 1:
+            wait_s = (1 - left) * 60 / rate
+            raise KeyRefused(f"key {self.name!r} may make {plural(rate, 'request')} a minute", "rate", wait_s)
 
 
 def allows_path(key: Key | None, path: Route) -> bool:
@@ -170,7 +185,7 @@ def revoke_key(database: Database, which: str) -> Key:
                 keys.c.revoked_at.is_(None), or_(keys.c.name == which, keys.c.id == which, keys.c.prefix == which)
             )
         ).mappings()
-        found = [_key(row) for row in live]
+        found = [key_of(row) for row in live]
         if len(found) != 1:
             number = f"{len(found)} keys match" if found else "no key matches"
             raise InputError(f"{number} {which!r}; odar keys list shows names and ids")
@@ -183,7 +198,7 @@ def revoke_key(database: Database, which: str) -> Key:
 def all_keys(connection: Connection) -> list[Key]:
     """Return all keys, revoked ones included, oldest first."""
     rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
-    return [_key(row) for row in rows]
+    return [key_of(row) for row in rows]
 
 
 def read_keys(settings: StoreSettings) -> KeyCache:
@@ -223,13 +238,9 @@ def _row(key: Key) -> dict[str, Any]:
     return row | {"models": None if row["models"] is None else json.dumps(row["models"])}
 
 
-def limits_of(row: RowMapping) -> KeyLimits:
-    """Return the limits in a row of the key table."""
+def key_of(row: RowMapping) -> Key:
+    """Return the key in a row of the key table."""
+    own = {field.name: row[field.name] for field in fields(Key) if field.name != "limits"}
     limits = {field.name: row[field.name] for field in fields(KeyLimits)}
     models = None if row["models"] is None else tuple(json.loads(row["models"]))
-    return KeyLimits(**limits | {"models": models})
-
-
-def _key(row: RowMapping) -> Key:
-    own = {field.name: row[field.name] for field in fields(Key) if field.name != "limits"}
-    return Key(**own, limits=limits_of(row))
+    return Key(**own, limits=KeyLimits(**limits | {"models": models}))

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from odar.conversation import NO_PARAMETERS
 from odar.errors import StoreError
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
+from odar.serving.workers import PUBLISH_S
 from odar.traces.cut_off import cut_off_counts
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
@@ -148,12 +149,8 @@ class Metrics(Collector):
     async def render(self) -> bytes:
         """Return all metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
         async with self._rendering:
-            self.count_tasks()
+            self._tasks = len(asyncio.all_tasks())
             return await asyncio.to_thread(self.text)
-
-    def count_tasks(self) -> None:
-        """Note how many tasks the event loop has; only in the loop's thread."""
-        self._tasks = len(asyncio.all_tasks())
 
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format; may block."""
@@ -180,12 +177,28 @@ class Metrics(Collector):
             )
         yield histogram
 
-    def snapshot(self, breakers: dict[str, BreakerReport]) -> bytes:
-        """Return the values of this worker and its predecessors, for the other workers."""
-        return msgspec.msgpack.encode((self._own_values(), breakers))
+    def breaker_reports(self) -> dict[str, BreakerReport]:
+        """Return the circuit breaker of each provider that was used; of several workers' the worst."""
+        reports = self._own_breakers()
+        for _, breakers in self._others():
+            for name, report in breakers.items():
+                known = reports.get(name, report)
+                reports[name] = max(known, report, key=lambda each: BREAKER_STATES.index(each.state))
+        return reports
 
-    def breakers_elsewhere(self) -> list[dict[str, BreakerReport]]:
-        return [breakers for _, breakers in self._others()]
+    def publish(self) -> None:
+        """Show the values and breakers of this worker, and the values of its predecessors, to the other workers."""
+        self._workers.publish(msgspec.msgpack.encode((self._own_values(), self._own_breakers())))
+
+    async def keep_publishing(self) -> None:
+        """Show them again every second, until it is cancelled."""
+        while self._workers.count > 1:
+            self._tasks = len(asyncio.all_tasks())
+            self.publish()
+            await asyncio.sleep(PUBLISH_S)
+
+    def _own_breakers(self) -> dict[str, BreakerReport]:
+        return {name: breaker.report() for name, breaker in self._service.breakers.copy().items()}
 
     def _others(self) -> Iterator[tuple[Values, dict[str, BreakerReport]]]:
         return (self._read_snapshot(i) for i in range(self._workers.count) if i != self._workers.number)
@@ -206,7 +219,7 @@ class Metrics(Collector):
             "odar_connections": {(): limits.open},
             "odar_refused_connections": {(reason,): count for reason, count in limits.refused.copy().items()},
             "odar_breaker_state": {
-                (name,): BREAKER_STATES.index(breaker.state) for name, breaker in service.breakers.copy().items()
+                (name,): BREAKER_STATES.index(report.state) for name, report in self._own_breakers().items()
             },
         }
         if service.store is not None:
@@ -245,7 +258,7 @@ def _savings(totals: RoutedTotals) -> Values:
 def _shared_values(service: Service) -> Values:
     """Return what all workers read from the store and from files; may block."""
     # of several sources of a model and step, the one that drifts most
-    drifts = [row for row in service.alignment_report() if row.drift_z is not None]
+    drifts = [row for row in service.drift_report() if row.drift_z is not None]
     drifts.sort(key=lambda row: (row.drifting, abs(row.drift_z or 0)))
     # not the targets of requests: clients could create any number of labels
     targets = {

@@ -17,7 +17,6 @@ import asyncio
 import logging
 import random
 from collections import Counter, deque
-from collections.abc import Callable
 from contextvars import Context
 from dataclasses import replace
 from functools import partial
@@ -40,7 +39,7 @@ from odar.serving.store import Store
 from odar.traces.database import OBSERVATION
 from odar.traces.observations import EVERY_KEY, Observation
 from odar.traces.record import Record
-from odar.tracing import baseline_usd
+from odar.traces.trace import baseline_usd
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, Stage, Step, Trace
 
 LOG = logging.getLogger("odar.observe")
@@ -56,18 +55,12 @@ REPEAT_SHARE = 0.25
 
 
 class TrafficObserver:
-    """Observes the questions of one gateway.
+    """Observes the questions of one gateway: `odar` answers them, `store` keeps the outcome and the budget."""
 
-    Args:
-        odar: answers in the background.
-        store: keeps the observations and the budget.
-        draw: random numbers from 0 to 1.
-    """
-
-    def __init__(self, odar: Odar, store: Store, draw: Callable[[], float] = random.random) -> None:
+    def __init__(self, odar: Odar, store: Store) -> None:
         self._odar = odar
         self._store = store
-        self._draw = draw
+        self._draw = random.random
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
         self._queue: deque[tuple[Record, int]] = deque()

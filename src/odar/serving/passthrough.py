@@ -21,7 +21,7 @@ from odar.providers.base import Message, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
 from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
-from odar.serving.protocols.chat import DONE
+from odar.serving.protocols.chat import CHAT, DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
 from odar.serving.protocols.fields import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
@@ -90,6 +90,10 @@ def _read_texts(texts: Texts, name: str) -> list[str]:
     if any(isinstance(text, int) for text in texts):
         raise bad_field(name, "must be a string, a list of strings, a list of tokens or a list of such lists")
     return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
+
+
+EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
+COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 
 
 class PassThrough(Endpoint):

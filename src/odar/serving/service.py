@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from typing import Any
 
@@ -12,9 +11,9 @@ from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
-from odar.providers.breaker import BREAKER_STATES, Breaker, BreakerReport, GuardedProvider
+from odar.providers.breaker import Breaker, GuardedProvider
 from odar.providers.http import HttpProvider
-from odar.served.alignment import AlignmentRow
+from odar.served.drift import DriftReport
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
@@ -26,7 +25,7 @@ from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.store import Store
-from odar.serving.workers import PUBLISH_S, Workers
+from odar.serving.workers import Workers
 from odar.settings import Settings
 from odar.traces.observations import EVERY_KEY
 from odar.traces.record import Record
@@ -165,29 +164,9 @@ class Service:
         if self.traffic_observer is not None:
             self.traffic_observer.offer(record)
 
-    def alignment_report(self) -> list[AlignmentRow]:
+    def drift_report(self) -> list[DriftReport]:
         """Return the served energies of each model; can read a file."""
         return self.odar.alignment.report(self.odar.agents.prompt_steps())
-
-    def breaker_reports(self) -> dict[str, BreakerReport]:
-        """Return the circuit breaker of each provider that was used; of several workers' the worst."""
-        reports = {name: breaker.report() for name, breaker in self.breakers.items()}
-        for other in self.metrics.breakers_elsewhere():
-            for name, report in other.items():
-                known = reports.get(name, report)
-                reports[name] = max(known, report, key=lambda each: BREAKER_STATES.index(each.state))
-        return reports
-
-    def publish(self) -> None:
-        """Show the counts and breakers of this worker to the others."""
-        self.workers.publish(self.metrics.snapshot({name: each.report() for name, each in self.breakers.items()}))
-
-    async def keep_publishing(self) -> None:
-        """Show them again every second, until it is cancelled."""
-        while self.workers.count > 1:
-            self.metrics.count_tasks()
-            self.publish()
-            await asyncio.sleep(PUBLISH_S)
 
     async def close(self) -> None:
         if self.traffic_observer is not None:
@@ -195,8 +174,7 @@ class Service:
         if self.store is not None:
             await self.store.close()
         await self.odar.aclose()
-        if self.workers.count > 1:
-            self.publish()
+        self.metrics.publish()
 
     def _with_breaker(self, provider: Provider) -> Provider:
         if isinstance(provider, HttpProvider):

@@ -46,8 +46,7 @@ from odar.conversation import Message
 from odar.errors import ProviderError, SettingsError
 from odar.providers.base import Reply, Request
 from odar.settings import ProviderSettings, Settings
-from odar.traces.record import path_name
-from odar.types import Answer, Ask, Decision, Estimate, Verdict
+from odar.types import Answer, Ask, Decision, Estimate, Verdict, path_name
 
 Attributes = dict[str, Any]
 SCHEMA = "https://opentelemetry.io/schemas/1.41.0"

@@ -1,4 +1,16 @@
-"""Traces, feedback and observations, in SQLite or PostgreSQL. `record.py` has the one trace document.
+"""What ODAR keeps of each question: one trace, made at its end, and stored in SQLite or PostgreSQL.
 
-`database.py` has every table, also those of `odar.serving`: keys, spending, reservations and sessions.
+| module | holds |
+|---|---|
+| `trace` | makes the trace of a question from what the engine knows at its end |
+| `record` | the trace with its HTTP request, as one JSON document |
+| `story` | the document in plain words |
+| `database` | every table, also those of `odar.serving`: keys, spending, reservations and sessions |
+| `writer` | writes records in a thread of its own |
+| `archive`, `filter` | read, search, export and mark stored traces |
+| `overview` | sums over traces: costs, savings, paths, latencies |
+| `retention` | deletes old traces |
+| `observations` | questions that the cascade and slow answered, for comparison |
+
+`odar.telemetry` is something else: it exports the steps of a question as OpenTelemetry spans while they happen.
 """

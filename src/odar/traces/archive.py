@@ -13,11 +13,9 @@ from sqlalchemy import (
     Select,
     and_,
     delete,
-    exists,
     func,
     insert,
     literal,
-    or_,
     select,
     tuple_,
     update,
@@ -27,9 +25,9 @@ from odar.errors import InputError, UnknownName
 from odar.formats import load_json
 from odar.settings import Settings
 from odar.traces.database import Database, documents, feedback, responses, traces
+from odar.traces.filter import Filter, conditions, has_prefix
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
-from odar.traces.record import Filter, utc_or_error
 from odar.traces.writer import replace_invalid_chars
 
 _EXPORT_PAGE = 200
@@ -64,7 +62,7 @@ class Archive:
 
     def full_id(self, prefix: str) -> str:
         """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
-        query = select(traces.c.id).where(_has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
+        query = select(traces.c.id).where(has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
         with self._database.read() as connection:
             ids = list(connection.scalars(query)) if prefix else []
         if len(ids) != 1 and prefix not in ids:
@@ -155,46 +153,6 @@ def _chain(response_id: str, key_id: str) -> CTE:
     chain = last.cte("chain", recursive=True)
     earlier = select(c.id, c.previous, chain.c.depth + 1).where(c.id == chain.c.previous, c.key_id == key_id)
     return chain.union_all(earlier)
-
-
-def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
-    """Return the filter as SQL; None matches every trace."""
-    c = traces.c
-    tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda value: c.started_at >= utc_or_error(value),
-        "until": lambda value: c.started_at < utc_or_error(value),
-        "path": lambda value: c.path == value,
-        "status": lambda value: c.status == value,
-        "key": lambda value: c.key_id == value,
-        "degraded": lambda value: c.degraded.is_(value),
-        "model": lambda value: c.models.contains(f",{value},", autoescape=True),
-        "min_cost": lambda value: c.cost_usd >= value,
-        "max_cost": lambda value: c.cost_usd <= value,
-        "min_difficulty": lambda value: c.difficulty >= value,
-        "max_difficulty": lambda value: c.difficulty <= value,
-        "id": _has_prefix,
-        "feedback": _has_feedback,
-        "text": _contains_text,
-    }
-    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
-
-
-def _has_prefix(prefix: str) -> ColumnElement[bool]:
-    """Return the condition as a range, which uses the index; LIKE would read every id."""
-    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
-
-
-def _has_feedback(mark: str) -> ColumnElement[bool]:
-    marked = select(feedback.c.trace_id)
-    if mark == "none":
-        return traces.c.id.not_in(marked)
-    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
-
-
-def _contains_text(text: str) -> ColumnElement[bool]:
-    columns = (documents.c.question, documents.c.answer)
-    found = or_(*(column.icontains(text, autoescape=True) for column in columns))
-    return exists().where(documents.c.trace_id == traces.c.id, found).correlate(traces)
 
 
 def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:

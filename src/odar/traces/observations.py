@@ -18,8 +18,8 @@ from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, se
 from odar.settings import Settings
 from odar.traces.confidence_sequence import Differences, betting_interval
 from odar.traces.database import OBSERVATION, Database, comparisons, observations, spending, upsert
+from odar.traces.filter import utc_or_error
 from odar.traces.overview import STEPS
-from odar.traces.record import utc_or_error
 from odar.traces.writer import replace_invalid_chars
 
 EVERY_KEY = "*"

@@ -1,4 +1,4 @@
-"""Records of requests, their JSON documents, and the conditions by which stored traces are chosen.
+"""A question, its trace and its HTTP request, and the JSON document of all three.
 
 With `content` the document holds everything. Without, it holds no text of a user or a model: texts become their
 lengths, tokens their log-probabilities, errors their kind, status and code.
@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import msgspec
 
 from odar.conversation import ChatParameters
-from odar.errors import InputError
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
 from odar.policy.equivalence import group_candidates
@@ -31,7 +30,7 @@ from odar.types import (
     Query,
     Spend,
     Trace,
-    path_of,
+    path_name,
 )
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
@@ -43,10 +42,6 @@ NOTHING_SPENT = Spend(0, NO_USAGE, 0.0, 0.0)
 _NO_QUERY = Query("")
 _TOKEN_BYTES = 150
 """Approximate memory of a token: a tuple, a short string, a float."""
-PathName = Literal["simple", "medium", "hard", "direct"]
-Status = Literal["ok", "error", "cancelled"]
-Mark = Literal["right", "wrong", "none"]
-"""What was said of an answer; "none" for answers without a mark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,13 +131,6 @@ class Record:
         return replace(self, model=OTHER, trace=changed, error=self.error_summary)
 
 
-def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
-    """Return the path, or `DIRECT` if the caller named the model."""
-    if DIRECT in plan.agents:
-        return DIRECT
-    return path_of(decision.stage for decision in decisions if decision.stage is not None).value
-
-
 def to_utc(moment: str) -> str:
     """Return a time as UTC text to the millisecond, which sorts by time.
 
@@ -154,45 +142,8 @@ def to_utc(moment: str) -> str:
     return parsed.isoformat(timespec="milliseconds")
 
 
-def utc_or_error(text: str) -> str:
-    """Return a user's time as UTC; raise InputError if it is not one."""
-    try:
-        return to_utc(text)
-    except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
-        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None
-
-
 def finite_or_none(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
-
-
-Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
-Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
-
-
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions on traces; None matches every trace."""
-
-    since: Text | None = None
-    """Earliest start, ISO 8601; UTC unless it has a time zone."""
-    until: Text | None = None
-    """Latest start, exclusive."""
-    path: PathName | None = None
-    status: Status | None = None
-    degraded: bool | None = None
-    model: Text | None = None
-    key: Text | None = None
-    min_cost: Number | None = None
-    max_cost: Number | None = None
-    """Traces of unknown cost match neither limit."""
-    min_difficulty: Number | None = None
-    max_difficulty: Number | None = None
-    """Traces without a difficulty match neither limit."""
-    id: Text | None = None
-    """Beginning of the trace's id."""
-    feedback: Mark | None = None
-    text: Text | None = None
-    """Text in question or answer, case-insensitive; matches only traces stored with content."""
 
 
 VERSION = 2

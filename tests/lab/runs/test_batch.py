@@ -123,7 +123,7 @@ async def test_a_failed_call_counts_with_all_its_possible_retries():
 
 async def test_work_can_be_pickled_and_stores_traces(tmp_path):
     from odar.serving.store import Store
-    from odar.traces.record import Filter
+    from odar.traces.filter import Filter
 
     scripted = ScriptedProvider(script)
     KINDS.add("scripted", lambda name, provider, all_settings: scripted)

@@ -29,7 +29,15 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.serving.protocols.reply import (
+    WireProtocol,
+    deltas_of,
+    odar_object,
+    sse_event,
+    thinking_of,
+    tool_calls_of,
+    usage_of,
+)
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -94,10 +102,7 @@ class DecisionBody(ChatBody, kw_only=True):
 
 def read_decision(body: Any) -> ChatRequest:
     """Read a request for a decision; `body_fields` holds the answers."""
-    if not isinstance(body, dict):
-        return read_chat(body)
-    given = body.get("answers")
-    answers = convert([] if given is None else given, AnswerList, "answers")
+    answers = convert(body, DecisionBody).answers or []
     request = read_chat({name: value for name, value in body.items() if name != "answers"})
     return dataclasses.replace(request, body_fields={"answers": answers})
 
@@ -193,8 +198,6 @@ class ChatStream:
         }
         self._opened: set[int] = set()
         """Choices whose first chunk has been sent."""
-        self._answered = False
-        """Whether a part of the answer other than thinking has been sent."""
 
     def begin(self) -> bytes:
         return b""
@@ -218,16 +221,15 @@ class ChatStream:
             ]
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have
-        self._answered = self._answered or bool(piece.text or piece.calls)
         return self._open(index) + self._chunk(
             delta, index, logprobs=_logprobs(raw, self._request.query.parameters)
         )
 
-    def end(self, answer: Answer) -> bytes:
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         out = b""
         parameters = self._request.query.parameters
         chosen = _choices(answer.trace, parameters.n)
-        for index, candidate in enumerate(() if self._answered else chosen):
+        for index, candidate in enumerate(() if answered else chosen):
             out += self._open(index)
             out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
             if (logprobs := _candidate_logprobs(candidate, parameters)) is not None:
@@ -302,3 +304,7 @@ def _logprobs(raw: Mapping[str, Any], parameters: ChatParameters) -> dict[str, A
     # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
     content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
     return {"content": content, "refusal": None}
+
+
+CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
+DECISION = CHAT._replace(name="decision", read=read_decision)

@@ -20,17 +20,6 @@ from odar.serving.protocols.fields import Count, convert, required
 from odar.types import Query
 
 MAX_BETAS = 50
-LIMIT_HEADERS = {
-    b"x-odar-path": "path",
-    b"x-odar-max-calls": "max_calls",
-    b"x-odar-max-cost-usd": "max_cost_usd",
-    b"x-odar-deadline-s": "deadline_s",
-    b"x-odar-dial": "dial",
-    b"x-odar-value-usd": "value_usd",
-    b"x-odar-target-calls": "target_calls",
-    b"x-odar-target-cost-usd": "target_cost_usd",
-}
-"""Fields of `Extras` that can be sent as headers."""
 DIAL_FIELDS = ("dial", "value_usd", "target_calls", "target_cost_usd")
 """The forms of the dial; a request has at most one of them."""
 ToolMode = Literal["auto", "none", "required"]
@@ -62,6 +51,10 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_EXTRAS = Extras()
+LIMIT_HEADERS = {
+    f"x-odar-{name.replace('_', '-')}".encode(): name for name in Extras.__struct_fields__ if name != "explain"
+}
+"""Fields of `Extras` that can be sent as headers, such as x-odar-max-calls."""
 
 
 class RequestBody(Struct, kw_only=True):

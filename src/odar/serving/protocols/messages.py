@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import WireProtocol, deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -232,8 +232,6 @@ class MessageStream:
         """The index of the open or last block."""
         self._open: str | int | None = None
         """The type of the open block, or the index of its tool call; None if no block is open."""
-        self._answered = False
-        """Whether a part of the answer has been sent."""
         self._shows_thinking = _shows_thinking(request)
 
     def begin(self) -> bytes:
@@ -254,10 +252,10 @@ class MessageStream:
                 out += self._delta_event(type="input_json_delta", partial_json=call.arguments)
         return out
 
-    def end(self, answer: Answer) -> bytes:
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         winner = answer.trace.winner
         out = b""
-        if not self._answered:
+        if not answered:
             blocks = _content_blocks(winner, answer.trace.id, self._request)
             deltas = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
             out += b"".join(map(self.piece, deltas))
@@ -291,7 +289,6 @@ class MessageStream:
         out = self._close_block()
         self._block += 1
         self._open = part
-        self._answered = self._answered or part not in ("progress", "thinking", "redacted")
         return out + _event("content_block_start", index=self._block, content_block=block)
 
     def _close_block(self) -> bytes:
@@ -333,3 +330,7 @@ def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse_event({"type": kind, **fields}, kind)
+
+
+MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
+COUNT_TOKENS = MESSAGES._replace(read=read_countable)

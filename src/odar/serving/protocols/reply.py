@@ -7,7 +7,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from odar.agents.measure import size_of
 from odar.background import run_by_size
@@ -16,11 +16,11 @@ from odar.formats import dump_json
 from odar.policy.base import STOP
 from odar.providers.base import CallDelta, Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
-from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
+from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.traces.record import Record, path_name, to_document
+from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
-from odar.types import Answer, Candidate, Decision, Plan, Spend
+from odar.types import Answer, Candidate, Decision, Plan, Spend, path_name
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
@@ -150,11 +150,21 @@ class EventWriter(Protocol):
     def piece(self, piece: Delta) -> bytes:
         """Return the events of a piece of the answer."""
 
-    def end(self, answer: Answer) -> bytes:
-        """Return the remaining events: the answer if none of it has been sent, finish reason and usage."""
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
+        """Return the remaining events: the answer if it is not `answered` yet, finish reason and usage."""
 
     def error(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
+
+
+class WireProtocol(NamedTuple):
+    """Functions that read requests and write answers in one protocol."""
+
+    name: str
+    read: Callable[[Any], ChatRequest]
+    write: Callable[[Answer, ChatRequest], dict[str, Any]]
+    stream: Callable[[ChatRequest, str], EventWriter]
+    error: Callable[[ApiError], dict[str, Any]]
 
 
 class EventStream:
@@ -171,6 +181,8 @@ class EventStream:
         self._pending: list[Delta] = []
         self._unread = 0
         self._writing = False
+        self._answered = False
+        """Whether a part of the answer other than thinking has been sent."""
         self._wake_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def on_delta(self, delta: Delta) -> None:
@@ -189,12 +201,13 @@ class EventStream:
             Exception: `answer` failed; a stream that had begun was ended with the error.
         """
         work = asyncio.ensure_future(answer)
-        disconnect = asyncio.ensure_future(self._exchange.wait_for_disconnect())
         try:
-            await self._send_pieces(work, disconnect)
+            with CancelOnDisconnect(self._exchange):
+                await self._send_pieces(work)
             result = work.result()
             await self._send_head()
-            end = await run_by_size(size_of(result.trace.candidates), partial(self._writer.end, result))
+            write_end = partial(self._writer.end, result, answered=self._answered)
+            end = await run_by_size(size_of(result.trace.candidates), write_end)
             await self._exchange.write(end, more=False)
         except Exception as error:
             if not self._exchange.status or isinstance(error, ClientLeft):
@@ -209,23 +222,21 @@ class EventStream:
             raise
         finally:
             work.cancel()
-            disconnect.cancel()
-            await asyncio.gather(work, disconnect, return_exceptions=True)
+            await asyncio.gather(work, return_exceptions=True)
             del work  # the traceback of its error refers to this frame: break the reference cycle
 
-    async def _send_pieces(self, work: asyncio.Future[Answer], disconnect: asyncio.Future[None]) -> None:
+    async def _send_pieces(self, work: asyncio.Future[Answer]) -> None:
         while not work.done() or self._pending:
             if self._pending:
                 await self._send_head()
                 pieces, self._pending, self._unread = self._pending, [], 0
+                self._answered = self._answered or any(piece.text or piece.calls for piece in pieces)
                 self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
                 self._writing = False
                 continue
-            events: set[asyncio.Future[Any]] = {work, disconnect, self._wake_up}
+            events: set[asyncio.Future[Any]] = {work, self._wake_up}
             done, _ = await asyncio.wait(events, timeout=KEEPALIVE_S, return_when=asyncio.FIRST_COMPLETED)
-            if disconnect in done and not work.done():
-                raise ClientLeft
             if self._wake_up.done():
                 self._wake_up = asyncio.get_running_loop().create_future()
             if not done:

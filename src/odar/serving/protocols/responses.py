@@ -30,7 +30,15 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.fields import Count, convert, required
-from odar.serving.protocols.reply import deltas_of, odar_object, sse_event, thinking_of, tool_calls_of, usage_of
+from odar.serving.protocols.reply import (
+    WireProtocol,
+    deltas_of,
+    odar_object,
+    sse_event,
+    thinking_of,
+    tool_calls_of,
+    usage_of,
+)
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -293,11 +301,8 @@ class ResponseStream:
                     out += self._item_event("response.function_call_arguments.delta", delta=call.arguments)
         return out
 
-    def end(self, answer: Answer) -> bytes:
-        out = b""
-        if self._open in (None, "thinking") and all(item["type"] == "reasoning" for item in self._items):
-            winner = answer.trace.winner
-            out += b"".join(map(self.piece, deltas_of(winner, self._id)))
+    def end(self, answer: Answer, *, answered: bool = False) -> bytes:
+        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._id)))
         out += self._close_item()
         response = _response(self._request, self._id, self._items, self._created, answer)
         return out + self._event(f"response.{response['status']}", response=response)
@@ -419,3 +424,6 @@ def _custom_tool_input(arguments: str) -> Any:
     except ValueError:
         return arguments
     return value.get("input", arguments) if isinstance(value, dict) else arguments
+
+
+RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)

@@ -82,7 +82,7 @@ function drift(rows) {
   const head = [["Served"], ["n", "answers"], ["μ", "mean of their free energy"], ["σ", "its standard deviation"], ["z", "distance from the calibrated mean, in standard errors"], [""]];
   return h("table", { "aria-label": "Drift" }, h("thead", {}, h("tr", {}, head.map(([name, title], i) => h("th", { class: i && i < 5 ? "r" : null }, title ? h("abbr", { title }, name) : name)))),
     h("tbody", {}, rows.map((row) => h("tr", {}, h("td", {}, (row.step ?? "all").slice(0, 8)), h("td", { class: "r" }, row.count === undefined ? "–" : count(Math.round(row.count))),
-      h("td", { class: "r" }, fixed(row.running_mean, 4)), h("td", { class: "r" }, fixed(row.running_deviation, 4)), h("td", { class: "r" }, num(row.drift_z ?? null) === null ? "–" : signed(row.drift_z)),
+      h("td", { class: "r" }, fixed(row.mean, 4)), h("td", { class: "r" }, fixed(row.deviation, 4)), h("td", { class: "r" }, num(row.drift_z ?? null) === null ? "–" : signed(row.drift_z)),
       h("td", {}, standing(row))))));
 }
 

@@ -1,0 +1,93 @@
+"""Which stored traces are wanted: conditions as a client writes them, and as SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import msgspec
+from sqlalchemy import ColumnElement, and_, exists, or_, select
+
+from odar.errors import InputError
+from odar.traces.database import documents, feedback, traces
+from odar.traces.record import to_utc
+
+PathName = Literal["simple", "medium", "hard", "direct"]
+Status = Literal["ok", "error", "cancelled"]
+Mark = Literal["right", "wrong", "none"]
+"""What was said of an answer; "none" for answers without a mark."""
+Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
+Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on traces; None matches every trace."""
+
+    since: Text | None = None
+    """Earliest start, ISO 8601; UTC unless it has a time zone."""
+    until: Text | None = None
+    """Latest start, exclusive."""
+    path: PathName | None = None
+    status: Status | None = None
+    degraded: bool | None = None
+    model: Text | None = None
+    key: Text | None = None
+    min_cost: Number | None = None
+    max_cost: Number | None = None
+    """Traces of unknown cost match neither limit."""
+    min_difficulty: Number | None = None
+    max_difficulty: Number | None = None
+    """Traces without a difficulty match neither limit."""
+    id: Text | None = None
+    """Beginning of the trace's id."""
+    feedback: Mark | None = None
+    text: Text | None = None
+    """Text in question or answer, case-insensitive; matches only traces stored with content."""
+
+
+def utc_or_error(text: str) -> str:
+    """Return a user's time as UTC; raise InputError if it is not one."""
+    try:
+        return to_utc(text)
+    except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
+        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None
+
+
+def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
+    """Return the filter as SQL; None matches every trace."""
+    c = traces.c
+    tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
+        "since": lambda value: c.started_at >= utc_or_error(value),
+        "until": lambda value: c.started_at < utc_or_error(value),
+        "path": lambda value: c.path == value,
+        "status": lambda value: c.status == value,
+        "key": lambda value: c.key_id == value,
+        "degraded": lambda value: c.degraded.is_(value),
+        "model": lambda value: c.models.contains(f",{value},", autoescape=True),
+        "min_cost": lambda value: c.cost_usd >= value,
+        "max_cost": lambda value: c.cost_usd <= value,
+        "min_difficulty": lambda value: c.difficulty >= value,
+        "max_difficulty": lambda value: c.difficulty <= value,
+        "id": has_prefix,
+        "feedback": _has_feedback,
+        "text": _contains_text,
+    }
+    return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
+
+
+def has_prefix(prefix: str) -> ColumnElement[bool]:
+    """Return the condition as a range, which uses the index; LIKE would read every id."""
+    return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
+
+
+def _has_feedback(mark: str) -> ColumnElement[bool]:
+    marked = select(feedback.c.trace_id)
+    if mark == "none":
+        return traces.c.id.not_in(marked)
+    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
+
+
+def _contains_text(text: str) -> ColumnElement[bool]:
+    columns = (documents.c.question, documents.c.answer)
+    found = or_(*(column.icontains(text, autoescape=True) for column in columns))
+    return exists().where(documents.c.trace_id == traces.c.id, found).correlate(traces)
