@@ -15,7 +15,7 @@ from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
 from odar.policy.base import FixedPolicy
-from odar.policy.belief import Belief, Evidence
+from odar.policy.belief import Belief
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import PaperPolicy
@@ -126,11 +126,11 @@ def test_states_are_those_of_the_walks(tmp_path):
         assert right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
         many = belief.posterior(state)
         for row in range(10):
-            opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: right.shape[1]])
-            one = belief.posterior(Evidence(opinions, difficulty=table.difficulty[row]))
-            assert (many.leader[row], many.p[row]) == (one.leader, pytest.approx(one.p))
-            assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
-            assert [each.group[row] for each in state.opinions] == [opinion.group for opinion in opinions]
+            alone, _ = table.replaced(rows=np.array([row])).evidence_after(stages[: len(names)])
+            one = belief.posterior(alone)
+            assert (many.leader[row], many.p[row]) == (one.leader[0], pytest.approx(one.p[0]))
+            assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW])[0])
+            assert [each.group[row] for each in state.opinions] == [each.group[0] for each in alone.opinions]
     with pytest.raises(InputError, match="6 answers by slow are needed"):
         table.evidence_after([Stage.parse("slow*6")])
 
