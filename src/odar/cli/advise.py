@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from odar.cli.advise_report import html_page, print_report, report_body
+from odar.cli.calibrate import write_calibration
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
     FILE,
     announce_profile,
-    command_line,
     dial_option,
     json_option,
     parse_column_map,
@@ -28,8 +28,15 @@ from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
-from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
-from odar.lab.calibration.result import provenance, without_prompts
+from odar.lab.calibration.advice import (
+    MIN_ITEMS,
+    Advice,
+    advise,
+    advise_second,
+    kind_of,
+    one_call_costs,
+    with_second,
+)
 from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
@@ -114,7 +121,8 @@ def command(
     if answers.others:
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
     if advice.best.is_cascade:
-        _write_calibration(advice, log, out, imported=answers.imported)
+        calibration = replace(advice.table.calibration, settings=dict(advice.best.settings))
+        write_calibration(calibration, out, {"data": log, "items": len(advice.kinds)}, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:
@@ -126,14 +134,6 @@ def command(
         if written := [file for file in (out if advice.best.is_cascade else "", page) if file]:
             click.echo(f"\nwritten: {', '.join(written)}")
     return answers.code
-
-
-def _write_calibration(advice: Advice, log: str, out: str, *, imported: bool) -> None:
-    made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
-    calibration = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
-    calibration = without_prompts(calibration) if imported else calibration
-    with atomic_write(Path(out)) as draft:
-        draft.write_text(calibration.to_json(), encoding="utf-8")
 
 
 # --- what the log holds ----------------------------------------------------------------------------------------
@@ -344,12 +344,8 @@ def _describe(traffic: Traffic, sampled: int) -> str:
 
 def _advise(answers: Answers, dial: str, second: str | None) -> tuple[Advice, dict[str, float]]:
     """The advice with the configured or the best second, and what each candidate is worth."""
-
-    def with_candidate(agent: str | None) -> Advice:
-        model = "" if agent is None else answers.candidates[agent]
-        return advise(*with_second(answers.items, answers.settings, agent, model), answers.prompts, dial)
-
+    given = answers.items, answers.settings
     if second == AUTO or len(answers.candidates) > 1:
-        advice, points = best_second(list(answers.candidates), with_candidate)
-        return advice, {answers.candidates.get(name, name): worth for name, worth in points.items()}
-    return with_candidate(next(iter(answers.candidates), None)), {}
+        return advise_second(*given, answers.prompts, dial, answers.candidates)
+    agent, model = next(iter(answers.candidates.items()), (None, ""))
+    return advise(*with_second(*given, agent, model), answers.prompts, dial), {}

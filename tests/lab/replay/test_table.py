@@ -169,7 +169,7 @@ def test_statistics_of_the_recorded_answers(tmp_path):
     assert fast.accuracy == pytest.approx(table.scores(FAST).mean(), abs=1e-6)
     assert fast.count == 200 and fast.quantiles
     assert found[table.source(SLOW, "deep", Step.SOLVE)].count == 1000
-    half = table.fitted_statistics(np.arange(200) < 100)
+    half = table.replaced(rows=np.arange(200) < 100).fitted_statistics()
     assert half[table.source(FAST, "quick", Step.ANSWER)].count == 100
 
 

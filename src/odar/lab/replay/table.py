@@ -288,8 +288,13 @@ class ReplayTable:
         most = {agent: min(count, policy.max_samples.get(agent, count)) for agent, count in recorded.items()}
         return replace(policy, stages=stages, max_samples=most)
 
-    def source(self, agent: str, model: str, step: Step) -> Source:
-        """What identifies an agent's statistics in a calibration, with the token limit of this model."""
+    def source(self, agent: str, model: str = "", step: Step | None = None) -> Source:
+        """What identifies an agent's statistics in a calibration, with the token limit of this model.
+
+        By default that of the agent's own model at its usual step.
+        """
+        model = model or self.settings.agent(agent).model
+        step = step or Ask(agent).step
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
@@ -509,15 +514,14 @@ class ReplayTable:
             row.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
         return row
 
-    def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
-        """The statistics of every source, on all recorded answers or on those of some items.
+    def fitted_statistics(self) -> dict[Source, Statistics]:
+        """The statistics of every source on all recorded answers.
 
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
         """
-        items = self.items if rows is None else [self.items[row] for row in np.arange(len(self))[rows]]
         answers: dict[Source, list[tuple[Attempt, int]]] = {}
-        for item in items:
+        for item in self.items:
             tokens = Query(item.query).estimated_tokens
             for attempt in item.attempts:
                 source = self.source(attempt.agent, attempt.model, attempt.step)
