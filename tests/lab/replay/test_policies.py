@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError, OdarError, SettingsError, UnknownName
-from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, mixture, upper_hull
+from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
 from odar.lab.replay.policies import expand_suites, fixed_specs, run_policies, run_policy, suites
 from odar.lab.replay.table import load_table
 from odar.policy.fusion_rules import RULES, free_energy_rule
@@ -205,7 +205,6 @@ def test_the_best_mixture_is_on_the_upper_hull_of_the_fixed_choices():
     assert half.note == "50% 1.0, 50% 3.0"
     assert best_mixture(fixed, 0.5).score.mean() == 0.5
     assert best_mixture(fixed, 9.0).score.mean() == 0.7
-    assert mixture(fixed[0], fixed[2], 0.25).score.mean() == pytest.approx(0.55)
 
 
 def test_the_cost_at_equal_accuracy_is_on_the_curve():
