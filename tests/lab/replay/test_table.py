@@ -16,7 +16,6 @@ from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
 from odar.policy.base import FixedPolicy
 from odar.policy.belief import Belief
-from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial
 from odar.policy.paper import PaperPolicy
 from odar.types import FAST, SLOW, Stage, Step
@@ -101,9 +100,9 @@ def test_a_policy_that_asks_for_more_than_was_recorded_is_rejected(tmp_path):
     table = table_of(tmp_path, ["4"] * 7)
     with pytest.raises(InputError, match=r"6 answers by slow are needed, and the recording holds 5"):
         table.walk(FixedPolicy.parse("slow*6"))
-    asked = tuple(map(Stage.parse, ("fast", "slow*4", "slow*2", "slow*6")))
-    cascade = table.supported(CascadePolicy(asked, table.agents, Belief.load()))
-    assert [str(stage) for stage in cascade.stages] == ["fast", "slow*4", "slow*2"]
+    stages = ["fast", "slow*4", "slow*2", "slow*6"]
+    cascade = table.policy_of(with_values(table.settings, {"policy": "cascade", "routing.stages": stages}))
+    assert [str(stage) for stage in cascade.stages] == stages[:3]
     assert cascade.max_samples == {"fast": 1, "slow": 5}
     with pytest.raises(InputError, match="verification of another answer than the fast one was not recorded"):
         table.walk(FixedPolicy.parse(SLOW, FAST, "slow:verify"))

@@ -281,13 +281,6 @@ class ReplayTable:
         """Whether every item has the answers for a stage alone."""
         return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
 
-    def supported(self, policy: CascadePolicy) -> CascadePolicy:
-        """A cascade that asks for no more answers than were recorded."""
-        stages = tuple(stage for stage in policy.stages if self.has(stage))
-        recorded = {agent: self.samples(agent) for agent in self.agents}
-        most = {agent: min(count, policy.max_samples.get(agent, count)) for agent, count in recorded.items()}
-        return replace(policy, stages=stages, max_samples=most)
-
     def source(self, agent: str, model: str = "", step: Step | None = None) -> Source:
         """What identifies an agent's statistics in a calibration, with the token limit of this model.
 
@@ -409,13 +402,11 @@ class ReplayTable:
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
-        policy = self.supported(policy)
-        key = (policy.stages, tuple(policy.max_samples.items()))
+        stages = tuple(stage for stage in policy.stages if self.has(stage))
+        most = {agent: min(self.samples(agent), policy.max_samples[agent]) for agent in self.agents}
+        key = (stages, tuple(most.items()))
         if key not in self._cascades:
-            cascade = ReplayCascade(
-                policy.stages, policy.agents, policy.belief, policy.max_samples, self._posteriors
-            )
-            self._cascades[key] = cascade
+            self._cascades[key] = ReplayCascade(stages, policy.agents, policy.belief, most, self._posteriors)
         return self._cascades[key]
 
     def _run(
@@ -620,37 +611,30 @@ def _fused(row: _Row, node: _Node, fusion: Fusion) -> int:
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
     """The statistics of one source; each of its answers is given with the length of the question in tokens."""
     attempts = [attempt for attempt, _ in answers]
-    figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
-        free_energy(each.energy, each.varentropy, weight).free_energy
-        for each in figures
-        if each.energy is not None and each.varentropy is not None
+        free_energy(figures.energy, figures.varentropy, weight).free_energy
+        for figures in (attempt.figures for attempt in attempts)
+        if figures is not None and figures.energy is not None and figures.varentropy is not None
     ]
+    clipped = np.clip(energies, *np.percentile(energies, [1, 99])) if len(energies) > 2 else np.array(energies)
     signals = [attempt.signals for attempt in attempts if attempt.signals is not None]
     right = [attempt.score >= MIN_RIGHT_SCORE for attempt in attempts if attempt.score is not None]
-    rest: dict[str, Any] = {
-        "quantiles": QuantileTables.of_answers(signals).to_dict() or None,
-        "accuracy": round(float(np.mean(right)), 6) if right else None,
-        "unanswered": round(float(np.mean([not each.finished for each in signals])), 4) if signals else 0.0,
-        "prompt_tokens": _mean(
-            [
-                None if attempt.usage.input is None else max(0, attempt.usage.input - tokens)
-                for attempt, tokens in answers
-            ]
-        ),
-        "output_tokens": _mean([attempt.usage.output for attempt in attempts]),
-    }
-    if not energies:
-        return Statistics(0.0, 1.0, 0, **rest)
-    known = np.array(energies)
-    clipped = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
-    deviation = round(float(clipped.std()), 6) or 1.0
-    return Statistics(round(float(clipped.mean()), 6), deviation, len(energies), **rest)
+    prompts = [max(0, each.usage.input - tokens) for each, tokens in answers if each.usage.input is not None]
+    outputs = [attempt.usage.output for attempt in attempts if attempt.usage.output is not None]
+    return Statistics(
+        mean=_mean(clipped, 6) or 0.0,
+        deviation=round(float(clipped.std()), 6) or 1.0 if energies else 1.0,
+        count=len(energies),
+        accuracy=_mean(right, 6),
+        quantiles=QuantileTables.of_answers(signals).to_dict() or None,
+        prompt_tokens=_mean(prompts, 1),
+        output_tokens=_mean(outputs, 1),
+        unanswered=_mean([not each.finished for each in signals], 4) or 0.0,
+    )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(float(np.mean(known)), 1) if known else None
+def _mean(values: Sequence[float] | Array, digits: int) -> float | None:
+    return round(float(np.mean(values)), digits) if len(values) else None
 
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:
