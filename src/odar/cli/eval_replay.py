@@ -15,7 +15,7 @@ from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy
-from odar.lab.replay.policies import run_policies, run_policy, suites
+from odar.lab.replay.policies import run_policies, run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables, shared_rows
 from odar.lab.router_quality import arena_score, path_robustness
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
@@ -59,9 +59,11 @@ def replay_command(
     reference = run_policy(table, against)
     results = list(run_policies(table, policies or ("odar", "baselines")))
     outcomes = [each for _, each in results if isinstance(each, Outcomes)]
-    rows = summarize_policies(table, outcomes, reference, fixed_outcomes(table))
+    rows = summarize_policies(table, outcomes, reference)
     if as_json:
-        print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
+        # RouterArena's score needs a cost
+        scores = [arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None for row in rows]
+        print_json([{**asdict(row), "arena_score": score} for row, score in zip(rows, scores, strict=True)])
     else:
         sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
         click.echo(f"{sizes}; gains are against {against}")
@@ -71,10 +73,6 @@ def replay_command(
     for spec, each in results:
         if isinstance(each, Exception):
             notice(f"{spec} is left out: {each}")
-
-
-def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
-    return [run_policy(table, spec) for spec in suites(table)["fixed"]]
 
 
 def _print_frontier(table: ReplayTable, outcomes: Sequence[Outcomes]) -> None:
@@ -111,11 +109,6 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
     print_columns(columns)
     if table.nominal:
         click.echo("prices are nominal: that of a model without a price is set by its size")
-
-
-def _arena_score(row: PolicySummary) -> float | None:
-    """RouterArena's score, or None if the cost is unknown or 0."""
-    return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
 @click.command("compare")
@@ -194,10 +187,9 @@ def _print_difference(first: str, second: str, body: Mapping[str, Any], differen
 @click.command("fuse")
 @click.argument("recording", type=FILE)
 @_split_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
 @json_option("Print one JSON object.")
 @settings_options
-def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+def fuse_command(recording: str, split: str | None, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
     Candidates are all answers to an item except verifications. The belief of the cascade is shown with the skills
@@ -212,7 +204,7 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
     table = table.replaced(
         settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
     )
-    results = apply_rules(table, fusion.beta, seed)
+    results = apply_rules(table, fusion.beta)
     candidates = sum(map(len, table.candidates_right())) / len(table)
     ceiling = oracle_accuracy(table)
     skills = fitted_skills(table)

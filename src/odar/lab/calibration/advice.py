@@ -162,11 +162,13 @@ def kind_of(item: RecordedItem) -> str:
 
 
 def percent(interval: Interval, digits: int = 1) -> str:
-    """A share with its interval.
+    """A share with its interval; a dash if it is unknown.
 
     >>> percent(Interval(0.921, 0.898, 0.94)), percent(Interval(0.58, 0.52, 0.63), 0)
     ('92.1% [89.8, 94.0]', '58% [52, 63]')
     """
+    if np.isnan(interval.value):
+        return "–"
     value, low, high = (f"{100 * each:.{digits}f}" for each in interval)
     return f"{value}% [{low}, {high}]"
 
