@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
 from odar.cli.local import fetch_weights
@@ -30,7 +31,6 @@ from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
 from odar.lab.calibration.advice import (
     MIN_ITEMS,
-    Advice,
     advise,
     advise_second,
     kind_of,
@@ -112,14 +112,32 @@ def command(
     odar advise traces.jsonl --second auto --html advice.html
     odar advise answers.parquet --slow gpt-4.1 --price mini=0.15,0.6
     """
-    given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
-    answers = _read_answers(log, settings, run, given, options, quiet=as_json)
+    tries_seconds = options[SECOND] == AUTO
+    models = {agent: options[agent] for agent in (FAST, SECOND, SLOW) if options[agent] not in (None, AUTO)}
+    # the answers that the file holds, or those of the agents to a sample of its requests
+    first = _first_row(log)
+    if str(first.get("format", "")).startswith("odar-recording"):
+        answers = _from_recording(log, settings)
+    elif options["columns"] or _is_table(first):
+        answers = _from_table(log, settings, models, options["columns"], parse_prices(options["prices"]))
+    else:
+        chosen = _with_models(settings, models)
+        answers = _from_log(log, chosen, run, tries_seconds, options["limit"], quiet=as_json)
+    # the advice with the configured or the best second
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
-    advice, seconds = _advise(answers, "balanced" if fitted_dial else settings.routing.dial, given[SECOND])
+    dial = "balanced" if fitted_dial else settings.routing.dial
+    recorded = answers.items, answers.settings
+    seconds: dict[str, float] = {}
+    if tries_seconds or len(answers.candidates) > 1:
+        advice, seconds = advise_second(*recorded, answers.prompts, dial, answers.candidates)
+    else:
+        agent, model = next(iter(answers.candidates.items()), (None, ""))
+        advice = advise(*with_second(*recorded, agent, model), answers.prompts, dial)
     estimator = Odar(settings).estimator
     one_call = None
     if answers.others:
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
+    # write and show it
     if advice.best.is_cascade:
         calibration = replace(advice.table.calibration, settings=dict(advice.best.settings))
         write_calibration(calibration, out, {"data": log, "items": len(advice.kinds)}, imported=answers.imported)
@@ -137,29 +155,6 @@ def command(
 
 
 # --- what the log holds ----------------------------------------------------------------------------------------
-
-
-def _read_answers(
-    log: str,
-    settings: Settings,
-    run: RunOptions,
-    given: Mapping[str, str | None],
-    options: Mapping[str, Any],
-    *,
-    quiet: bool,
-) -> Answers:
-    """The answers that the file holds, or those of the agents to a sample of its requests.
-
-    `given` holds the options --fast, --second and --slow, `options` the others of the command.
-    """
-    first = _first_row(log)
-    if str(first.get("format", "")).startswith("odar-recording"):
-        return _from_recording(log, settings)
-    if options["columns"] or _is_table(first):
-        return _from_table(log, settings, given, options)
-    named = {agent: name for agent, name in given.items() if name and name != AUTO}
-    tries_seconds = given[SECOND] == AUTO
-    return _from_log(log, _with_models(settings, named), run, tries_seconds, options["limit"], quiet=quiet)
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
@@ -192,21 +187,18 @@ def _from_recording(log: str, configured: Settings) -> Answers:
 
 
 def _from_table(
-    log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
+    log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
 ) -> Answers:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
-    digest = hashlib.sha256(user_path(log).read_bytes()).hexdigest()
-    roles = {agent: None if name == AUTO else name for agent, name in given.items()}
-    imported = import_models(
-        Odar(settings), models, parse_prices(options["prices"]), roles, Path(log).stem, {Path(log).name: digest}
-    )
+    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
+    path = user_path(log)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    odar = Odar(settings)
+    imported = import_models(odar, models, prices, roles, path.stem, {path.name: digest})
     for warning in imported.warnings:
         notice(warning)
     if imported.left_out:
         notice(f"{imported.left_out} questions left out: not all models answered them")
-    return _recorded(
-        imported.items, imported.header.to_settings(), current_prompt_md5s(Odar(settings)), imported=True
-    )
+    return _recorded(imported.items, imported.header.to_settings(), current_prompt_md5s(odar), imported=True)
 
 
 def _recorded(
@@ -337,15 +329,3 @@ def _describe(traffic: Traffic, sampled: int) -> str:
         reason, _ = max(traffic.skipped.items(), key=lambda each: each[1])
         notes.append(f"{plural(sum(traffic.skipped.values()), 'row')} skipped ({reason})")
     return f"{of}: {', '.join(notes)}"
-
-
-# --- the advice ------------------------------------------------------------------------------------------------
-
-
-def _advise(answers: Answers, dial: str, second: str | None) -> tuple[Advice, dict[str, float]]:
-    """The advice with the configured or the best second, and what each candidate is worth."""
-    given = answers.items, answers.settings
-    if second == AUTO or len(answers.candidates) > 1:
-        return advise_second(*given, answers.prompts, dial, answers.candidates)
-    agent, model = next(iter(answers.candidates.items()), (None, ""))
-    return advise(*with_second(*given, agent, model), answers.prompts, dial), {}

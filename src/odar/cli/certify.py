@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from odar.cli.calibrate import measure, out_option
-from odar.cli.options import FILE, Finite, json_option, settings_options
+from odar.cli.options import FILE, json_option, settings_options
 from odar.cli.runs import RunOptions, run_options
 from odar.errors import InputError
 from odar.lab.calibration.compare import Goal
@@ -15,13 +15,11 @@ from odar.lab.replay.outcomes import Outcomes
 from odar.settings import Settings
 from odar.types import SLOW
 
-_SHARE = Finite(min=0, max=1)
-
 
 @click.command("certify")
 @click.argument("data", type=FILE)
-@click.option("--at-most-worse", type=_SHARE, metavar="SHARE", default=0.05, help="Largest loss of accuracy.")
-@click.option("--confidence", type=_SHARE, metavar="SHARE", default=0.95, help="Confidence level.")
+@click.option("--at-most-worse", type=float, metavar="SHARE", default=0.05, help="Largest loss of accuracy.")
+@click.option("--confidence", type=float, metavar="SHARE", default=0.95, help="Confidence level.")
 @click.option("--against", default=SLOW, metavar="STAGE", help="The reference: slow, slow*5, …")
 @out_option
 @run_options(concurrency=4, engine=False)

@@ -30,7 +30,7 @@ from odar.policy.belief_fit import skills_from_agreement
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
 from odar.settings import Settings
-from odar.types import SECOND, SLOW, Assignment, Estimate, Query, State, Step
+from odar.types import FAST, SECOND, SLOW, Assignment, Estimate, Query, State, Step
 
 MIN_ITEMS = 30
 """Minimum number of questions for an estimate."""
@@ -196,19 +196,19 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         )
     # the outcome of every choice
     table = ReplayTable(found, settings, prompts, Calibration())
-    repeated = np.zeros(len(found), dtype=bool)
+    twice: dict[ItemKey, RecordedItem] = {}
     if scored.labelled:
         table, choices = _with_labels(table, dial)
     else:
         again = [item for item in items if sum(map(is_slow, item.attempts)) > 1]
         twice = {item.key: item for item in scored_items(again).items} if again else {}
-        repeated = np.array([item.key in twice for item in found])
-        table, choices = _without_labels(table, twice, repeated)
+        table, choices = _without_labels(table, twice)
     choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
     # the one that is worth most
     slow = next(choice for choice in choices if choice.name == SLOW)
     goal = Goal(dial, float(slow.cost_usd.mean()))
     best = best_choice(choices, goal, lead=LEAD)
+    repeated = np.array([item.key in twice for item in found])
     kinds = tuple(map(kind_of, found))
     return Advice(tuple(choices), best, goal, scored.labelled, repeated, kinds, table, len(items) - len(found))
 
@@ -225,21 +225,22 @@ def _with_labels(table: ReplayTable, dial: str) -> tuple[ReplayTable, list[Outco
 
 
 def _without_labels(
-    table: ReplayTable, twice: Mapping[ItemKey, RecordedItem], repeated: Bools
+    table: ReplayTable, twice: Mapping[ItemKey, RecordedItem]
 ) -> tuple[ReplayTable, list[Outcomes]]:
     """Compare with the slow model's answer; `twice` are the items that it answered twice, without the reference."""
     table = table.replaced(calibration=agreement_calibration(table))
-    choices: list[Outcomes] = []
-    if repeated.any():
-        others = [twice[item.key] for item in table.items if item.key in twice]
-        if not repeated.all():  # the questions without a second sample could not be compared at two
-            others = [with_one_slow_answer(item) for item in others]
-        second = ReplayTable(others, table.settings, table.prompts, table.calibration)
-        choices = walk_all(second, _tried(second))
-    if not repeated.all():
-        coupled = walk_all(table, _tried(table))
-        pairs = zip(coupled, choices or coupled, strict=True)
-        choices = [_corrected(one, two, repeated) if repeated.any() else one for one, two in pairs]
+    others = [twice[item.key] for item in table.items if item.key in twice]
+    if not others:
+        return table, walk_all(table, _tried(table))
+    is_part = len(others) < len(table)
+    if is_part:  # the questions without a second sample could not be compared at two
+        others = list(map(with_one_slow_answer, others))
+    second = ReplayTable(others, table.settings, table.prompts, table.calibration)
+    choices = walk_all(second, _tried(second))
+    if is_part:
+        repeated = np.array([item.key in twice for item in table.items])
+        pairs = zip(walk_all(table, _tried(table)), choices, strict=True)
+        choices = [_corrected(one, two, repeated) for one, two in pairs]
     return table, choices
 
 
@@ -306,10 +307,11 @@ def with_second(
     items: Sequence[RecordedItem], settings: Settings, agent: str | None, model: str = ""
 ) -> tuple[list[RecordedItem], Settings]:
     """The items and settings in which this agent is the second, and no further ones take part."""
-    kept = {name: name for name in settings.agent_names if name in ("fast", SLOW)}
-    own = settings.fast if agent is None else replace(settings.fast, model=model, alternatives=(), fallbacks=())
+    kept = {FAST: FAST, SLOW: SLOW}
+    second = None
     if agent is not None:
         kept[agent] = SECOND
+        second = replace(settings.fast, model=model, alternatives=(), fallbacks=())
 
     def renamed(attempt: Attempt) -> Attempt:
         name = kept[attempt.agent]
@@ -319,7 +321,7 @@ def with_second(
         replace(item, attempts=tuple(renamed(each) for each in item.attempts if each.agent in kept))
         for item in items
     ]
-    return changed, replace(settings, second=None if agent is None else own, agents={})
+    return changed, replace(settings, second=second, agents={})
 
 
 def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
