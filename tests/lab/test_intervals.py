@@ -85,3 +85,18 @@ def test_values_that_are_not_shares_get_no_wilson_interval():
     assert bootstrap_mean(np.zeros(50)).high > 0
     gain = bootstrap_mean([1.0] * 3 + [0.0] * 37, shares=False)
     assert gain.low <= 0.0 < gain.value
+
+
+def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
+    values = np.random.default_rng(2).normal(0.3, 1, 200)
+    theirs = stats.bootstrap(
+        (values,), np.mean, method="percentile", rng=np.random.default_rng(3)
+    ).confidence_interval
+    ours = bootstrap_mean(values)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.015)
+
+
+def test_a_wilson_interval_is_used_near_one():
+    found = bootstrap_mean([1.0] * 45 + [0.0] * 3)
+    theirs = stats.binomtest(45, 48).proportion_ci(method="wilson")
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
