@@ -47,15 +47,11 @@ def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int
 def scored_items(items: Iterable[RecordedItem]) -> ScoredItems:
     """The items with a score for every answer: by labels if every item has one, else by the slow model's answer."""
     items = tuple(items)
-    if all(_is_labelled(item) for item in items):
+    if all(item.gold != [] and all(each.score is not None for each in item.attempts) for item in items):
         return ScoredItems(items, labelled=True)
     repeats = all(sum(map(is_slow, item.attempts)) > 1 for item in items)
     scored = [found for item in items if (found := _scored_by_slow(item, repeats)) is not None]
     return ScoredItems(tuple(scored), labelled=False, slow_repeats=repeats)
-
-
-def _is_labelled(item: RecordedItem) -> bool:
-    return item.gold != [] and all(attempt.score is not None for attempt in item.attempts)
 
 
 def is_slow(attempt: Attempt) -> bool:

@@ -66,8 +66,12 @@ def run_policy(table: ReplayTable, spec: str) -> Outcomes:
 
 
 def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Each policy with its outcome, or with the error that says why the recording does not support it."""
-    for spec in expand_suites(table, specs):
+    """Each policy with its outcome, or with the error that says why the recording does not support it.
+
+    A name of `suites` stands for its policies; each policy comes once.
+    """
+    known = suites(table)
+    for spec in dict.fromkeys(each for given in specs for each in known.get(given, [given])):
         try:
             yield spec, run_policy(table, spec)
         except (InputError, SettingsError) as error:
@@ -135,7 +139,7 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
         policy, note = _supported_paper(table, policy, note)
     verdict = _first_slow_answer if no_fusion else None
     fusion = table.fusion_of(settings)
-    return table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict, name=name, note=note)
+    return replace(table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict), note=note)
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
@@ -208,7 +212,7 @@ def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
             table.settings.agent(agent)
     policy = FixedPolicy(stages)
     if len(stages) > 1 or stages[0].calls > 1 or stages[0].asks[0].verify:
-        return table.walk(policy, name=spec)
+        return table.walk(policy)
     runs = _single_calls(table, stages[0].asks[0].agent)
     return runs[0] if len(runs) == 1 else mean_outcomes(runs, f"mean over {len(runs)} samples")
 
@@ -276,12 +280,6 @@ def random_mixture(table: ReplayTable) -> Outcomes:
     return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
 
 
-def oracle_router(table: ReplayTable) -> Outcomes:
-    """The cheapest of the fixed choices with the best answer to each item, known in hindsight."""
-    found = [run_policy(table, spec) for spec in fixed_specs(table)]
-    return _cheapest_best(found, "knows in hindsight which fixed choice is right")
-
-
 def oracle(table: ReplayTable) -> Outcomes:
     """The best recorded answer to each item: an upper bound."""
     runs = []
@@ -303,7 +301,7 @@ def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
 def run_fused(table: ReplayTable, stage: str, rule: Mapping[str, Setting], note: str) -> Outcomes:
     """One stage for every item, and a rule that chooses among its answers."""
     fusion = table.fusion_of(with_values(table.settings, rule))
-    return table.walk(FixedPolicy.parse(stage), fusion=fusion, note=note)
+    return replace(table.walk(FixedPolicy.parse(stage), fusion=fusion), note=note)
 
 
 MAJORITY: Mapping[str, Setting] = {"fusion.rule": "majority"}
@@ -317,7 +315,10 @@ BASELINES = {
     "length-adaptive": length_adaptive,
     "random-matched": random_matched,
     "random-mixture": random_mixture,
-    "oracle-router": oracle_router,
+    "oracle-router": lambda table: _cheapest_best(
+        [run_policy(table, spec) for spec in suites(table)["fixed"]],
+        "knows in hindsight which fixed choice is right",
+    ),
     "oracle": oracle,
 }
 """Baselines without options."""
@@ -331,23 +332,16 @@ COUNTED = {
 # --- lists of policies -------------------------------------------------------------------------------------------
 
 
-def fixed_specs(table: ReplayTable) -> list[str]:
-    """The fixed choices: each agent alone, self-consistency, the paper's paths."""
-    others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
-    samples = table.samples(SLOW)
-    votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
-    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
-    return ["single-fast", *others, "single-slow", *votes, *medium, "always-hard"]
-
-
 def suites(table: ReplayTable) -> dict[str, list[str]]:
-    """Lists of policies by name, as far as the recording supports them."""
+    """Lists of policies by name, as far as the recording supports them; `fixed` are those that route nothing."""
     samples = table.samples(SLOW)
     sizes = [n for n in SIZES if n <= samples]
-    fixed = fixed_specs(table)
+    others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
+    votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
+    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
+    fixed = ["single-fast", *others, "single-slow", *votes, *medium, "always-hard"]
     hindsight = ["random-mixture", "oracle-router", "oracle"]
     ensemble = ["ensemble"] if samples > 1 else []
-    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
     routed = ["length-adaptive", *ensemble, f"best-of-n:n={min(5, samples)}", "random-matched"]
     other = "paper" if table.settings.policy == "cascade" else "cascade"
     found = {
@@ -366,9 +360,3 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
         "curve": [f"cascade:dial={dial}" for dial in CURVE_DIALS],
     }  # fmt: skip
     return {**found, "all": ["odar", *chain.from_iterable(found.values())]}
-
-
-def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
-    """The policies, with suites replaced by theirs; each once."""
-    known = suites(table)
-    return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))

@@ -313,8 +313,6 @@ class ReplayTable:
         fusion: Fusion | None = None,
         verdict: Callable[[State], Verdict] | None = None,
         first_sample: int = 0,
-        name: str = "",
-        note: str = "",
     ) -> Outcomes:
         """The outcome of a policy on every item.
 
@@ -324,8 +322,6 @@ class ReplayTable:
             fusion: in place of the settings', where the policy leaves the choice to it.
             verdict: chooses the final answer, in place of policy and fusion.
             first_sample: begin with this sample of every agent; the first ones follow the last one.
-            name: name of the outcome; by default the policy's.
-            note: explanation for readers of a table.
 
         Raises:
             InputError: the recording lacks an answer that the policy asks for.
@@ -372,8 +368,7 @@ class ReplayTable:
             ),
             best=floats([max(node.scores) for node in nodes]),
             stages=tuple(node.stages for node in nodes),
-            name=name or policy.name,
-            note=note,
+            name=policy.name,
         )
 
     def evidence_after(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
@@ -431,7 +426,10 @@ class ReplayTable:
                 if stage is None:
                     continue
                 if len(nodes[i].taken) > 1 and any(ask.verify for ask in stage.asks):
-                    _check_verified(rows[i], nodes[i], policy.verdict(states[i]))
+                    verdict = policy.verdict(states[i])
+                    leading = nodes[i].taken[verdict.winner if verdict else 0]
+                    if leading not in rows[i].numbers.get((FAST, Step.ANSWER), ()):
+                        raise InputError("a verification of another answer than the fast one was not recorded")
                 nodes[i] = node = self._after(rows[i], nodes[i], stage, first_sample)
                 opinions = self._opinions(rows[i], node) if needs_opinions else ()
                 states[i] = State(plans[i], node.stages, node.candidates, opinions=opinions)
@@ -591,12 +589,6 @@ def _answers(row: _Row, ask: Ask, taken: Collection[int], first_sample: int) -> 
     if not first_sample:
         return known[begin : begin + ask.samples]
     return [known[(first_sample + begin + k) % len(known)] for k in range(ask.samples)]
-
-
-def _check_verified(row: _Row, node: _Node, verdict: Verdict | None) -> None:
-    """Raise InputError if a verification is asked for of another answer than that of the fast agent."""
-    if node.taken[verdict.winner if verdict else 0] not in row.numbers.get((FAST, Step.ANSWER), ()):
-        raise InputError("a verification of another answer than the fast one was not recorded")
 
 
 def _fused(row: _Row, node: _Node, fusion: Fusion) -> int:
