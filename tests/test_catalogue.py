@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from odar.catalogue import Price
 from odar.config import load_settings
-from odar.errors import SettingsError
+from odar.errors import SettingsError, UnknownName
 from odar.policy.experts import Expert
 from odar.types import Usage
 
@@ -81,6 +81,27 @@ def test_the_shipped_catalogue_is_consistent():
             assert not card.logprobs
             assert not card.n
     assert settings.card("gpt-5.1").extra == {"reasoning_effort": "none"}  # or there would be no log-probs
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "logprobs"),
+    [
+        ("gpt-4o-mini-2024-07-18", "openai", True),
+        ("claude-3-haiku-20240307", "anthropic", False),
+        ("gemini-2.0-flash-lite", "google", True),
+    ],
+)
+def test_a_vendors_model_needs_no_provider_in_its_name(model, provider, logprobs):
+    settings = load_settings("tiny", environ={})
+    short, full = settings.card(model), settings.card(f"{provider}/{model}")
+    assert (short.provider, short.id, short.logprobs) == (provider, model, logprobs)
+    assert short.price == full.price is not None
+    assert short.price_date
+
+
+def test_a_name_that_no_vendor_has_is_unknown():
+    with pytest.raises(UnknownName):
+        load_settings("tiny", environ={}).card("qwen2.5-72b-instruct")  # together and others sell it
 
 
 def card_at(name, effort):
