@@ -53,7 +53,7 @@ from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, 
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """The search for cycles takes a fifth of a replay: states are many small objects without cycles."""
+    """The search for cycles takes a fifth of a replay, because states are many small objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -67,6 +67,9 @@ def _garbage_collection_paused() -> Iterator[None]:
 class _Node:
     """A state of an item: some of its answers, and the states that follow when more are asked for."""
 
+    row: _Row
+    first_sample: int
+    """The sample with which every agent begins."""
     stages: tuple[Stage, ...] = ()
     taken: tuple[int, ...] = ()
     """Numbers of its answers, in the order in which they were asked for."""
@@ -98,7 +101,10 @@ class _Row:
     opinions: list[Opinion] = field(default_factory=list)
     """Opinion of each candidate alone; empty until a policy needs them."""
     roots: dict[int, _Node] = field(default_factory=dict)
-    """The state before the first call, by the sample with which every agent begins."""
+
+    def root(self, first_sample: int) -> _Node:
+        """The state before the first call, if every agent begins with this sample."""
+        return self.roots.setdefault(first_sample, _Node(self, first_sample))
 
 
 class ReplayTable:
@@ -258,10 +264,10 @@ class ReplayTable:
         right = []
         for row, known in zip(self._rows, self.candidates_right(), strict=True):
             taken = tuple(i for i, each in enumerate(row.item.attempts) if each.step is not Step.VERIFY)
-            node = _Node((), taken, tuple(row.candidates[number] for number in taken))
+            node = _Node(row, 0, (), taken, tuple(row.candidates[number] for number in taken))
             verdict = None
             if policy is not None:
-                verdict = policy.verdict(State(row.plan, (), node.candidates, opinions=self._opinions(row, node)))
+                verdict = policy.verdict(State(row.plan, (), node.candidates, opinions=self._opinions(node)))
             right.append(known[(verdict or fusion.choose(node.candidates, row.item.query)).winner])
         return np.array(right, dtype=np.float64)
 
@@ -344,14 +350,14 @@ class ReplayTable:
                     replace(plan, value_usd=value, dial=str(dial))
                     for plan, value in zip(plans, values, strict=True)
                 ]
-            ends = self._run(part, plans, policy, first_sample, needs_opinions=needs_opinions)
-            for row, (node, state) in zip(part, ends, strict=True):
+            starts = [row.root(first_sample) for row in part]
+            for node, state in self._run(starts, plans, policy, needs_opinions=needs_opinions):
                 if not node.taken:
-                    agents = ", ".join(sorted(row.plan.agents))
+                    agents = ", ".join(sorted(node.row.plan.agents))
                     raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
                 chosen = decide(state) if len(node.taken) > 1 else None
                 nodes.append(node)
-                winners.append(_fused(row, node, fusion) if chosen is None else chosen.winner)
+                winners.append(_fused(node, fusion) if chosen is None else chosen.winner)
             if dial.target:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
@@ -380,12 +386,12 @@ class ReplayTable:
         """
         nodes = []
         for row in self._rows:
-            node = row.roots.setdefault(0, _Node())
+            node = row.root(0)
             for stage in stages:
-                node = self._after(row, node, stage, 0)
+                node = self._after(node, stage)
             nodes.append(node)
         plans = [row.plan for row in self._rows]
-        opinions = [self._opinions(row, node) for row, node in zip(self._rows, nodes, strict=True)]
+        opinions = list(map(self._opinions, nodes))
         right = [[score >= MIN_RIGHT_SCORE for score in node.scores] for node in nodes]
         return stacked_evidence(plans, opinions), np.array(right, dtype=bool)
 
@@ -405,18 +411,12 @@ class ReplayTable:
         return self._cascades[key]
 
     def _run(
-        self,
-        rows: Sequence[_Row],
-        plans: Sequence[Plan],
-        policy: Policy,
-        first_sample: int,
-        *,
-        needs_opinions: bool,
+        self, starts: Sequence[_Node], plans: Sequence[Plan], policy: Policy, *, needs_opinions: bool
     ) -> list[tuple[_Node, State]]:
         """Ask the policy in every state until it stops; items that were asked the same are judged together."""
-        nodes = [row.roots.setdefault(first_sample, _Node()) for row in rows]
+        nodes = list(starts)
         states = list(map(State, plans))
-        groups: dict[tuple[Stage, ...], list[int]] = {(): list(range(len(rows)))}
+        groups: dict[tuple[Stage, ...], list[int]] = {(): list(range(len(nodes)))}
         while groups:
             _, members = groups.popitem()
             if isinstance(policy, ReplayCascade):
@@ -426,30 +426,30 @@ class ReplayTable:
                 if stage is None:
                     continue
                 if len(nodes[i].taken) > 1 and any(ask.verify for ask in stage.asks):
-                    verdict = policy.verdict(states[i])
-                    leading = nodes[i].taken[verdict.winner if verdict else 0]
-                    if leading not in rows[i].numbers.get((FAST, Step.ANSWER), ()):
-                        raise InputError("a verification of another answer than the fast one was not recorded")
-                nodes[i] = node = self._after(rows[i], nodes[i], stage, first_sample)
-                opinions = self._opinions(rows[i], node) if needs_opinions else ()
+                    _check_verified(nodes[i], policy.verdict(states[i]))
+                nodes[i] = node = self._after(nodes[i], stage)
+                opinions = self._opinions(node) if needs_opinions else ()
                 states[i] = State(plans[i], node.stages, node.candidates, opinions=opinions)
                 groups.setdefault(node.stages, []).append(i)
         return list(zip(nodes, states, strict=True))
 
-    def _after(self, row: _Row, node: _Node, stage: Stage, first_sample: int) -> _Node:
+    def _after(self, node: _Node, stage: Stage) -> _Node:
         """The state of an item after one more stage; the same for all policies."""
         if (known := node.following.get(stage)) is not None:
             return known
+        row = node.row
         new: list[int] = []
         cost_usd = 0.0
         for ask in stage.asks:
-            numbers = _answers(row, ask, node.taken, first_sample)
+            numbers = _answers(node, ask)
             cost_usd += self._cost(row, numbers)
             new += numbers
         attempts = [row.item.attempts[number] for number in new]
         times = [attempt.seconds for attempt in attempts]
         tokens = [attempt.usage.output for attempt in attempts]
         node.following[stage] = _Node(
+            row,
+            node.first_sample,
             (*node.stages, stage),
             (*node.taken, *new),
             (*node.candidates, *[row.candidates[number] for number in new]),
@@ -469,8 +469,9 @@ class ReplayTable:
         prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
         return prompts + sum(output for _, output in costs)
 
-    def _opinions(self, row: _Row, node: _Node) -> tuple[Opinion, ...]:
+    def _opinions(self, node: _Node) -> tuple[Opinion, ...]:
         """What a belief sees of the candidates of a state."""
+        row = node.row
         if not row.opinions:
             agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
             for attempt, candidate in zip(row.item.attempts, row.candidates, strict=True):
@@ -576,27 +577,33 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
     return rows[:, 0], rows[:, 1]
 
 
-def _answers(row: _Row, ask: Ask, taken: Collection[int], first_sample: int) -> list[int]:
-    """The numbers of the recorded answers that stand for a request, after those that are taken."""
-    known = row.numbers.get((ask.agent, ask.step), [])
-    begin = sum(number in taken for number in known)
+def _answers(node: _Node, ask: Ask) -> list[int]:
+    """The numbers of the recorded answers that stand for a request, after those that the state holds."""
+    known = node.row.numbers.get((ask.agent, ask.step), [])
+    begin = sum(number in node.taken for number in known)
     if begin + ask.samples > len(known):
         what = "verifications" if ask.verify else "answers"
         raise InputError(
             f"{begin + ask.samples} {what} by {ask.agent} are needed, and the recording holds {len(known)} for "
             "an item; odar eval collect … --samples N records more"
         )
-    if not first_sample:
+    if not node.first_sample:
         return known[begin : begin + ask.samples]
-    return [known[(first_sample + begin + k) % len(known)] for k in range(ask.samples)]
+    return [known[(node.first_sample + begin + k) % len(known)] for k in range(ask.samples)]
 
 
-def _fused(row: _Row, node: _Node, fusion: Fusion) -> int:
+def _check_verified(node: _Node, verdict: Verdict | None) -> None:
+    """Raise InputError if the answer to be verified, which leads now, is not that of the fast agent."""
+    if node.taken[verdict.winner if verdict else 0] not in node.row.numbers.get((FAST, Step.ANSWER), ()):
+        raise InputError("a verification of another answer than the fast one was not recorded")
+
+
+def _fused(node: _Node, fusion: Fusion) -> int:
     """The winner of a state's candidates by a fusion rule."""
     if len(node.candidates) == 1:
         return 0
     if id(fusion) not in node.winners:
-        node.winners[id(fusion)] = fusion.choose(node.candidates, row.item.query).winner
+        node.winners[id(fusion)] = fusion.choose(node.candidates, node.row.item.query).winner
     return node.winners[id(fusion)]
 
 
