@@ -381,8 +381,9 @@ class Settings:
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
         for agent in self.agent_names:
-            for name in self.models_of(agent):
-                self._check_provider(name)
+            for model in self.models_of(agent):
+                if (used := self.card(model).provider) not in self.providers:
+                    raise UnknownName("provider", used, self.providers)
 
     def check_routing(self) -> None:
         """Raise SettingsError if thresholds, stages or the dial contradict each other."""
@@ -437,8 +438,3 @@ class Settings:
             target_cost_usd=routing.target_cost_usd,
         )
         return other or Dial.parse(routing.dial)
-
-    def _check_provider(self, model: str) -> None:
-        provider = self.card(model).provider
-        if provider not in self.providers:
-            raise UnknownName("provider", provider, self.providers)

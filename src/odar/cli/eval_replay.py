@@ -61,9 +61,7 @@ def replay_command(
     outcomes = [each for _, each in results if isinstance(each, Outcomes)]
     rows = summarize_policies(table, outcomes, reference)
     if as_json:
-        # RouterArena's score needs a cost
-        scores = [arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None for row in rows]
-        print_json([{**asdict(row), "arena_score": score} for row, score in zip(rows, scores, strict=True)])
+        print_json([{**asdict(row), "arena_score": arena_score(row.accuracy.value, row.cost_usd)} for row in rows])
     else:
         sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
         click.echo(f"{sizes}; gains are against {against}")
@@ -98,7 +96,7 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
         score: [f"{row.accuracy.value:.3f}" for row in rows],
         "gain [95%]": ["–" if row.gain is None else row.gain.interval.signed() for row in rows],
         "calls": [f"{row.calls:.2f}" for row in rows],
-        "$/1000": ["unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}" for row in rows],
+        "$/1000": [f"{1000 * row.cost_usd:.3f}" for row in rows],
         "over fixed": ["–" if row.over_fixed is None else f"{row.over_fixed.value:+.3f}" for row in rows],
         "p (BH)": [format_known(row.adjusted, "{:.3f}", "–") for row in rows],
         f"{score} [95%]": [str(row.accuracy) for row in rows],
