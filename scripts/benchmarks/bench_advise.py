@@ -129,7 +129,7 @@ def judge(items: Sequence[RecordedItem], scored: Sequence[RecordedItem], setting
         points = Dial.parse(dial).points / 100
         worths = {name: float(c.score.mean() - c.cost_usd.mean() / slow * points) for name, c in truth.items()}
         true_best = max(worths, key=worths.__getitem__)
-        goal = Goal(dial, Dial.parse(dial).value(float(advice.slow.cost_usd.mean())))
+        goal = Goal(dial, float(advice.slow.cost_usd.mean()))
         best = best_choice(advice.choices, goal, lead=LEAD)
         lead = worths[true_best] - max(worth for name, worth in worths.items() if name != true_best)
         verdicts[dial] = Verdict(best.name, true_best, lead, covers[best.name])

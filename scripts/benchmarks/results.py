@@ -128,7 +128,7 @@ def local_pair(recording: Path) -> list[str]:
     settings = with_values(table.settings, {"routing.stages": (), "policy": "cascade"})
     plain = table.replaced(calibration=Calibration(), settings=settings)
     strata = [item.key.set for item in table.items]
-    found = compare(plain, Goal("balanced", settings.dial().value(plain.reference_usd)))
+    found = compare(plain, Goal("balanced", plain.reference_usd))
     choices = {each.name: each for each in found.choices}
     fixed = [row_of(name, [choices[name]], []) for name in ("fast", SLOW, f"{SLOW}*3", f"{SLOW}*5")]
     slow = fixed[1]
@@ -258,7 +258,7 @@ def calibrated_rows(
     for seed in range(DRAWS):
         drawn = np.zeros(len(pool), dtype=bool)
         drawn[np.random.default_rng(seed).choice(len(pool), labels, replace=False)] = True
-        fitted = judged.replaced(calibration=fit_calibration(plain, drawn, belief=True))
+        fitted = judged.replaced(calibration=fit_calibration(plain.replaced(rows=drawn), belief=True))
         found.append(walk_all(fitted, [cascade(dial) for dial in dials]))
     return [
         row_of(f"{labels} labels, {dial}", own, fixed)

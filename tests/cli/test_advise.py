@@ -146,13 +146,3 @@ def test_logs_without_comparable_requests_or_prices_are_refused(odar, log, provi
     assert (unpriced.code, 'set [models."big"] price to know what they cost' in unpriced.err) == (4, True)
     (tmp_path / "empty.jsonl").write_text("")
     assert (odar("advise", "empty.jsonl").code, provider.requests) == (2, [])
-
-
-def test_the_table_fits_80_columns(odar, log, monkeypatch):
-    import sys
-
-    assert odar("advise", "log.jsonl", "--budget", "5").code == 0
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", odar("advise", "log.jsonl").out)
-    assert "saving" in shown and max(map(len, shown.splitlines())) <= 80

@@ -19,7 +19,6 @@ def quick(monkeypatch, tmp_path):
     """Few dials, because tables of values take most of the time; and a cache of its own."""
     for name in ("compare", "guarantee"):
         monkeypatch.setattr(f"odar.lab.calibration.{name}.DIALS", ("quality", "balanced", "economy"))
-    monkeypatch.setattr("odar.lab.calibration.result.MIN_CHOICE", 40)
     monkeypatch.setattr("odar.cli.calibrate.MIN_CHOICE", 40)
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))
 

@@ -7,7 +7,7 @@ import pytest
 
 from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import best_mixture
-from odar.lab.replay.policies import run_policy
+from odar.lab.replay.policies import run_policy, suites
 from odar.lab.replay.table import load_table
 from odar.lab.statistics import length_strata, mean_if_known, summarize_policies
 from support.panels import header, synthetic_panel
@@ -68,9 +68,9 @@ def test_label_free_strata_depend_only_on_benchmark_and_length(table):
 
 
 def test_gains_over_the_fixed_choices_are_at_equal_cost(table):
-    fixed = [run_policy(table, name) for name in ("single-fast", "single-slow", "self-consistency:k=5")]
+    fixed = [run_policy(table, name) for name in suites(table)["fixed"]]
     outcome = run_policy(table, "paper")
-    (row, alone) = summarize_policies(table, [outcome, fixed[0]], fixed[0], fixed)
+    (row, alone) = summarize_policies(table, [outcome, fixed[0]], fixed[0])
     mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
     assert mixed.cost_usd.mean() == pytest.approx(outcome.cost_usd.mean())
     assert row.over_fixed.value == pytest.approx(outcome.score.mean() - mixed.score.mean())

@@ -29,11 +29,18 @@ def columns(rows: list[tuple[int, bool, bool]]) -> tuple[np.ndarray, np.ndarray,
 
 
 @given(ROWS)
-def test_the_curve_starts_weak_ends_strong_and_cpt_is_monotone(rows: list[tuple[int, bool, bool]]) -> None:
+def test_the_curve_starts_weak_and_ends_strong(rows: list[tuple[int, bool, bool]]) -> None:
     s, w, g = columns(rows)
     curve = accuracy_curve(s, w, g)
     assert curve[0] == pytest.approx(w.mean()) and curve[-1] == pytest.approx(g.mean())
-    assert 0 <= cpt(s, w, g, 0.5) <= cpt(s, w, g, 0.8) <= 1
+
+
+@given(ROWS, st.floats(0, 1), st.floats(0, 1))
+def test_the_cpt_share_recovers_the_target_and_grows_with_it(rows, first, second) -> None:
+    routed = columns(rows)
+    less, more = sorted((first, second))
+    assert 0 <= cpt(*routed, less) <= cpt(*routed, more) <= 1
+    assert gap_recovered(*routed, [cpt(*routed, more)])[0] >= more - 1e-9
 
 
 @given(ROWS)
@@ -58,19 +65,19 @@ def test_order_of_rows_and_monotone_maps_do_not_matter(rows: list[tuple[int, boo
 
 def test_apgr_and_cpt_by_hand() -> None:
     weak, strong = [0, 0, 1, 1], [1, 1, 1, 1]
-    assert gap_recovered([4, 3, 2, 1], weak, strong, [0.25, 0.5, 1]).tolist() == [0.5, 1, 1]
+    assert gap_recovered([4, 3, 2, 1], weak, strong, [0, 0.25, 0.5, 1]).tolist() == [0, 0.5, 1, 1]
     assert apgr([4, 3, 2, 1], weak, strong) == pytest.approx(0.75)
     assert cpt([1, 2, 3, 4], weak, strong, 0.5) == 0.75
 
 
 def test_no_gap_is_an_error() -> None:
     for figure in (apgr, lambda *a: cpt(*a, 0.5)):
-        with pytest.raises(InputError, match="gap"):
+        with pytest.raises(InputError, match=r"not better \(0\.5000 against 1\.0000\): no gap"):
             figure([1, 2], [1, 1], [1, 0])
 
 
 @pytest.mark.parametrize("bad", [([], [], []), ([1], [1, 0], [1, 1]), ([float("nan")], [0], [1])])
-def test_invalid_columns_are_rejected(bad: tuple[list[float], list[float], list[float]]) -> None:
+def test_invalid_routedare_rejected(bad: tuple[list[float], list[float], list[float]]) -> None:
     with pytest.raises(InputError):
         apgr(*bad)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from odar.errors import InputError
-from odar.lab.intervals import bootstrap_mean
 from odar.lab.statistics import (
     benjamini_hochberg,
     difference,
@@ -70,29 +69,6 @@ def test_the_bootstrap_interval_is_that_of_the_normal_approximation():
     half = 1.96 * apart.std() / np.sqrt(len(apart))
     assert found.interval.low == pytest.approx(apart.mean() - half, abs=0.0007)
     assert found.interval.high == pytest.approx(apart.mean() + half, abs=0.0007)
-
-
-def test_strata_are_kept_in_proportion():
-    # All variation lies between the strata, so a stratified bootstrap has none left.
-    values, strata = [0.0] * 30 + [1.0] * 70, ["a"] * 30 + ["b"] * 70
-    assert bootstrap_mean(values, strata=strata).high == pytest.approx(0.7)
-    plain = bootstrap_mean(values)
-    assert plain.high - plain.low > 0.15
-
-
-def test_the_bootstrap_of_many_distinct_values_agrees_with_scipys():
-    values = np.random.default_rng(2).normal(0.3, 1, 200)
-    theirs = stats.bootstrap(
-        (values,), np.mean, method="percentile", rng=np.random.default_rng(3)
-    ).confidence_interval
-    ours = bootstrap_mean(values)
-    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.015)
-
-
-def test_a_wilson_interval_is_used_near_one():
-    found = bootstrap_mean([1.0] * 45 + [0.0] * 3)
-    theirs = stats.binomtest(45, 48).proportion_ci(method="wilson")
-    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
 
 
 @given(BITS)
@@ -163,14 +139,11 @@ def test_fractions_use_the_sign_flip_test_and_unequal_lengths_are_rejected():
     assert found.test == "sign-flip" and found.p < 0.001
     with pytest.raises(InputError, match="cannot be paired"):
         difference([1, 0], [1])
-    assert np.isnan(bootstrap_mean([])).all()
 
 
-def test_deviation_over_seeds_and_means_by_item():
+def test_deviation_over_seeds():
     assert seed_deviation(np.array([1, 1, 0, 1, 0, 0]), [42, 42, 123, 123, 456, 456]) == 0.5
     assert np.isnan(seed_deviation(np.array([1, 0]), [42, 42]))
-    means, places = item_means([1, 0, 0, 1], ["a", "b", "a", "b"])
-    assert (means.tolist(), places.tolist()) == ([0.5, 0.5], [0, 1])
 
 
 def test_the_interval_over_benchmarks_is_a_bootstrap_over_them():
@@ -180,3 +153,20 @@ def test_the_interval_over_benchmarks_is_a_bootstrap_over_them():
     half = 1.96 * values.std() / np.sqrt(23)
     assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), abs=0.002)
     assert np.isnan(mean_over_sets([0.1, 0.2, 0.3, 0.4]).low)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(0, 1).map(lambda x: round(x, 3)), min_size=30, max_size=60), st.floats(0.001, 0.5))
+def test_a_constant_gain_has_no_width_and_the_lowest_p(values, gain):
+    found = difference(np.array(values) + gain, values, resamples=200)
+    assert found.interval.low == pytest.approx(gain) and found.interval.high == pytest.approx(gain)
+    assert found.p == pytest.approx(1 / 201)  # as small as 200 resamples can say
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcde"), st.floats(0, 1)), min_size=1, max_size=30))
+def test_a_repeated_item_counts_once(rows):
+    items, values = zip(*rows, strict=True)
+    means, places = item_means(values, items)
+    assert [items[place] for place in places] == list(dict.fromkeys(items))
+    for mean, place in zip(means, places, strict=True):
+        assert mean == pytest.approx(np.mean([v for i, v in rows if i == items[place]]))

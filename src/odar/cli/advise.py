@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from odar.call_prices import call_prices
+from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
+from odar.cli.calibrate import write_calibration
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
     COUNT,
     FILE,
     announce_profile,
-    command_line,
     dial_option,
     json_option,
     parse_column_map,
@@ -28,8 +29,14 @@ from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
-from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
-from odar.lab.calibration.result import provenance, without_prompts
+from odar.lab.calibration.advice import (
+    MIN_ITEMS,
+    advise,
+    advise_second,
+    kind_of,
+    one_call_costs,
+    with_second,
+)
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
@@ -104,16 +111,35 @@ def command(
     odar advise traces.jsonl --second auto --html advice.html
     odar advise answers.parquet --slow gpt-4.1 --price mini=0.15,0.6
     """
-    given = {agent: options[agent] for agent in (FAST, SECOND, SLOW)}
-    answers = _read_answers(log, settings, run, given, options, quiet=as_json)
+    tries_seconds = options[SECOND] == AUTO
+    models = {agent: options[agent] for agent in (FAST, SECOND, SLOW) if options[agent] not in (None, AUTO)}
+    # the answers that the file holds, or those of the agents to a sample of its requests
+    first = _first_row(log)
+    if str(first.get("format", "")).startswith("odar-recording"):
+        answers = _from_recording(log, settings)
+    elif options["columns"] or _is_table(first):
+        answers = _from_table(log, settings, models, options["columns"], parse_prices(options["prices"]))
+    else:
+        chosen = _with_models(settings, models)
+        answers = _from_log(log, chosen, run, tries_seconds, options["limit"], quiet=as_json)
+    # the advice with the configured or the best second
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
-    advice, seconds = _advise(answers, "balanced" if fitted_dial else settings.routing.dial, given[SECOND])
+    dial = "balanced" if fitted_dial else settings.routing.dial
+    recorded = answers.items, answers.settings
+    seconds: dict[str, float] = {}
+    if tries_seconds or len(answers.candidates) > 1:
+        advice, seconds = advise_second(*recorded, answers.prompts, dial, answers.candidates)
+    else:
+        agent, model = next(iter(answers.candidates.items()), (None, ""))
+        advice = advise(*with_second(*recorded, agent, model), answers.prompts, dial)
     estimator = Odar(settings).estimator
     one_call = None
     if answers.others:
         one_call = one_call_costs(advice, answers.others, lambda query: estimator.estimate(query).difficulty)
+    # write and show it
     if advice.best.is_cascade:
-        _write_calibration(advice, log, out, imported=answers.imported)
+        calibration = replace(advice.table.calibration, settings=dict(advice.best.settings))
+        write_calibration(calibration, out, {"data": log, "items": len(advice.kinds)}, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:
@@ -127,38 +153,7 @@ def command(
     return answers.code
 
 
-def _write_calibration(advice: Advice, log: str, out: str, *, imported: bool) -> None:
-    made = provenance({"command": command_line(), "data": log, "items": len(advice.kinds)})
-    calibration = replace(advice.table.calibration, settings=dict(advice.best.settings), made=made)
-    calibration = without_prompts(calibration) if imported else calibration
-    with atomic_write(Path(out)) as draft:
-        draft.write_text(calibration.to_json(), encoding="utf-8")
-
-
 # --- what the log holds ----------------------------------------------------------------------------------------
-
-
-def _read_answers(
-    log: str,
-    settings: Settings,
-    run: RunOptions,
-    given: Mapping[str, str | None],
-    options: Mapping[str, Any],
-    *,
-    quiet: bool,
-) -> Answers:
-    """The answers that the file holds, or those of the agents to a sample of its requests.
-
-    `given` holds the options --fast, --second and --slow, `options` the others of the command.
-    """
-    first = _first_row(log)
-    if str(first.get("format", "")).startswith("odar-recording"):
-        return _from_recording(log, settings)
-    if options["columns"] or _is_table(first):
-        return _from_table(log, settings, given, options)
-    named = {agent: name for agent, name in given.items() if name and name != AUTO}
-    tries_seconds = given[SECOND] == AUTO
-    return _from_log(log, _with_models(settings, named), run, tries_seconds, options["limit"], quiet=quiet)
 
 
 def _first_row(log: str) -> Mapping[str, Any]:
@@ -191,19 +186,17 @@ def _from_recording(log: str, configured: Settings) -> Answers:
 
 
 def _from_table(
-    log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
+    log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
 ) -> Answers:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
-    roles = {agent: None if name == AUTO else name for agent, name in given.items()}
-    prices = parse_prices(options["prices"])
-    imported = import_models(Odar(settings), models, prices, roles, Path(log).stem, [user_path(log)])
+    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
+    path = user_path(log)
+    odar = Odar(settings)
+    imported = import_models(odar, models, prices, roles, path.stem, [path])
     for warning in imported.warnings:
         notice(warning)
     if imported.left_out:
         notice(f"{imported.left_out} questions left out: not all models answered them")
-    return _recorded(
-        imported.items, imported.header.to_settings(), current_prompt_md5s(Odar(settings)), imported=True
-    )
+    return _recorded(imported.items, imported.header.to_settings(), current_prompt_md5s(odar), imported=True)
 
 
 def _recorded(
@@ -331,19 +324,3 @@ def _describe(traffic: Traffic, sampled: int) -> str:
         reason, _ = max(traffic.skipped.items(), key=lambda each: each[1])
         notes.append(f"{plural(sum(traffic.skipped.values()), 'row')} skipped ({reason})")
     return f"{of}: {', '.join(notes)}"
-
-
-# --- the advice ------------------------------------------------------------------------------------------------
-
-
-def _advise(answers: Answers, dial: str, second: str | None) -> tuple[Advice, dict[str, float]]:
-    """The advice with the configured or the best second, and what each candidate is worth."""
-
-    def with_candidate(agent: str | None) -> Advice:
-        model = "" if agent is None else answers.candidates[agent]
-        return advise(*with_second(answers.items, answers.settings, agent, model), answers.prompts, dial)
-
-    if second == AUTO or len(answers.candidates) > 1:
-        advice, points = best_second(list(answers.candidates), with_candidate)
-        return advice, {answers.candidates.get(name, name): worth for name, worth in points.items()}
-    return with_candidate(next(iter(answers.candidates), None)), {}

@@ -13,18 +13,7 @@ import click
 from odar.cli.terminal import print_columns, print_text
 from odar.errors import plural
 from odar.lab.calibration.advice import Advice, percent
-from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes
-
-
-def toml_lines(advice: Advice, calibration: str) -> list[str]:
-    best = advice.best
-    lines = [f"policy = {json.dumps(best.settings['policy'])}"]
-    lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
-    lines += advice.table.settings.agent_lines()
-    if best.is_cascade:
-        lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"]
-    return lines
 
 
 def report_body(
@@ -36,12 +25,17 @@ def report_body(
     comparable answer.
     """
     settings = advice.table.settings
+    best = advice.best
+    lines = [f"policy = {json.dumps(best.settings['policy'])}"]
+    lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
+    lines += settings.agent_lines()
+    lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"] if best.is_cascade else []
     kinds = {
         kind: {"questions": len(part.kinds), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
     }
     return {
         "recommendation": advice.sentence(),
-        "toml": "\n".join(toml_lines(advice, calibration)) + "\n",
+        "toml": "\n".join(lines) + "\n",
         "log": log,
         "questions": len(advice.kinds),
         "left_out": advice.left_out,
@@ -90,7 +84,7 @@ def _choice_columns(body: Mapping[str, Any]) -> dict[str, list[str]]:
     return {
         "choice": [row["choice"] for row in rows],
         "$/1000": [f"{row['usd_per_1000']:.4g}" for row in rows],
-        body["score"]: [_share(row["score"]) for row in rows],
+        body["score"]: [percent(row["score"]) for row in rows],
         "saving": [percent(row["saving"], 0) for row in rows],
         "calls": [f"{row['calls']:.2f}" for row in rows],
     }
@@ -104,14 +98,10 @@ def _kind_columns(advice: Advice, body: Mapping[str, Any]) -> dict[str, list[str
     return {
         "kind": [kind or "unknown" for kind in body["kinds"]],
         "questions": [str(each["questions"]) for each in kinds],
-        body["score"]: [_share(row["score"]) for row in rows],
-        **({} if advice.labelled else {"slow itself": [_share(row["score"]) for row in slow]}),
+        body["score"]: [percent(row["score"]) for row in rows],
+        **({} if advice.labelled else {"slow itself": [percent(row["score"]) for row in slow]}),
         "saving": [percent(row["saving"], 0) for row in rows],
     }
-
-
-def _share(interval: Interval) -> str:
-    return "–" if interval.value != interval.value else percent(interval)
 
 
 def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:

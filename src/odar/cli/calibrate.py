@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
+from odar import __version__
 from odar.calibration_file import Calibration
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
@@ -29,15 +30,9 @@ from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
-from odar.lab.calibration.compare import Comparison, Goal, compare
+from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare, recommendation
+from odar.lab.calibration.fit import fit_calibration, without_prompts
 from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
-from odar.lab.calibration.result import (
-    MIN_CHOICE,
-    chosen_calibration,
-    recommendation,
-    statistics_calibration,
-    without_prompts,
-)
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import Header, current_prompt_md5s, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
@@ -49,6 +44,8 @@ from odar.types import Query
 
 MIN_ITEMS = 30
 """Minimum number of items for statistics."""
+MIN_CHOICE = 100
+"""Minimum number of items for choosing a policy; with fewer, only statistics are written."""
 out_option = click.option("--out", type=FILE, default="calibration.json", metavar="FILE", help="The calibration.")
 
 
@@ -94,19 +91,19 @@ def command(
     table = measured.table
     scored = measured.scored
     if statistics_only:
-        calibration = statistics_calibration(table, measured.made)
+        calibration = fit_calibration(table, belief=False)
         if not as_json:
             print_statistics(calibration)
         sentence = "Statistics and skills are measured; no policy was chosen."
         return measured.write(calibration, sentence, out, {}, as_json=as_json)
     # choose what pays
-    goal = measured.goal(max_calls, max_cost)
+    goal = Goal(measured.odar.settings.routing.dial, table.reference_usd, max_calls, max_cost)
     comparison = compare(table, goal)
     sentence = recommendation(scored, comparison, goal)
     if len(scored) >= MIN_CHOICE:
-        calibration = chosen_calibration(table, comparison, measured.made)
+        calibration = chosen_calibration(table, comparison)
     else:
-        calibration = statistics_calibration(table, measured.made)
+        calibration = fit_calibration(table, belief=False)
         few = f"{len(scored)} questions are too few to choose a policy ({MIN_CHOICE} are needed)"
         sentence = f"{few}: statistics and skills are written, the policy stays."
     # show it, and write it with a report
@@ -118,40 +115,25 @@ def command(
     return measured.write(replace(calibration, report=report), sentence, out, {"choices": choices}, as_json=as_json)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Measured:
     """Answers of all agents to the questions of a user, of which a calibration is made."""
 
     odar: Odar
     """An engine with the agents that gave the answers; it makes no call."""
     scored: ScoredItems
-    imported: bool
-    """Whether the answers come from another tool, so that their prompts are unknown."""
+    table: ReplayTable
+    """The same items, with an empty calibration: it is what will be fitted."""
     made: dict[str, Any]
     """Where they come from, for the calibration file."""
-
-    @cached_property
-    def table(self) -> ReplayTable:
-        """Every question with its answers, for any policy.
-
-        Difficulties are those of the current estimator. The calibration is empty: it is what will be fitted.
-        """
-        prompts = current_prompt_md5s(self.odar)
-        difficulty = [self.odar.estimator.estimate(Query(item.query)).difficulty for item in self.scored.items]
-        return ReplayTable(self.scored.items, self.odar.settings, prompts, Calibration(), difficulty)
-
-    def goal(self, max_calls: float | None = None, max_cost_usd: float | None = None) -> Goal:
-        settings = self.odar.settings
-        value = settings.dial().value(self.table.reference_usd)
-        return Goal(settings.routing.dial, value, max_calls, max_cost_usd)
+    imported: bool
+    """Whether the answers come from another tool, so that their prompts are unknown."""
 
     def write(
         self, calibration: Calibration, sentence: str, out: str, report: dict[str, Any], *, as_json: bool
     ) -> int:
         """Write the calibration and print the result; return the exit code."""
-        calibration = without_prompts(calibration) if self.imported else calibration
-        with atomic_write(Path(out)) as draft:
-            draft.write_text(calibration.to_json(), encoding="utf-8")
+        write_calibration(calibration, out, self.made, imported=self.imported)
         if as_json:
             about = {"items": len(self.scored), "score": self.scored.score_name, "written": out, **report}
             print_json({**about, "recommendation": sentence, "settings": dict(calibration.settings)})
@@ -185,8 +167,19 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
     for warning in _cut_off_warnings(odar, items):
         notice(warning)
-    made = {"command": command_line(), "data": data or "starter", "items": len(items)}
-    return Measured(odar, scored, imported, made)
+    prompts = current_prompt_md5s(odar)
+    difficulty = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]  # as it is today
+    table = ReplayTable(scored.items, odar.settings, prompts, Calibration(), difficulty)
+    return Measured(odar, scored, table, {"data": data or "starter", "items": len(items)}, imported)
+
+
+def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:
+    """Write a calibration file with its origin; `imported` answers say nothing about answers to our prompts."""
+    date = datetime.now(UTC).date().isoformat()
+    made = {"command": command_line(), **made, "date": date, "odar": __version__, **calibration.made}
+    calibration = replace(without_prompts(calibration) if imported else calibration, made=made)
+    with atomic_write(Path(out)) as draft:
+        draft.write_text(calibration.to_json(), encoding="utf-8")
 
 
 def _cut_off_warnings(odar: Odar, items: Sequence[RecordedItem]) -> list[str]:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import click
 
 from odar.cli.calibrate import measure, out_option
-from odar.cli.options import FILE, Finite, json_option, settings_options
+from odar.cli.options import FILE, json_option, settings_options
 from odar.cli.runs import RunOptions, run_options
 from odar.errors import InputError
-from odar.lab.calibration.guarantee import Certificate, LossBound, fit_and_certify
-from odar.lab.calibration.result import certified_calibration, statistics_calibration
+from odar.lab.calibration.compare import Goal
+from odar.lab.calibration.fit import fit_calibration
+from odar.lab.calibration.guarantee import Certificate, LossBound, certified_calibration, fit_and_certify
 from odar.lab.replay.outcomes import Outcomes
 from odar.settings import Settings
 from odar.types import SLOW
 
-_SHARE = Finite(min=0, max=1)
-
 
 @click.command("certify")
 @click.argument("data", type=FILE)
-@click.option("--at-most-worse", type=_SHARE, metavar="SHARE", default=0.05, help="Largest loss of accuracy.")
-@click.option("--confidence", type=_SHARE, metavar="SHARE", default=0.95, help="Confidence level.")
+@click.option("--at-most-worse", type=float, metavar="SHARE", default=0.05, help="Largest loss of accuracy.")
+@click.option("--confidence", type=float, metavar="SHARE", default=0.95, help="Confidence level.")
 @click.option("--against", default=SLOW, metavar="STAGE", help="The reference: slow, slow*5, …")
 @out_option
 @run_options(concurrency=4, engine=False)
@@ -50,12 +49,13 @@ def command(
     measured = measure(data, 0, run, settings, quiet=as_json)
     if not measured.scored.labelled:
         raise InputError("a certificate needs right answers: agreement with slow is not accuracy")
-    fitted, certificate, choice, reference = fit_and_certify(measured.table, bound, measured.goal())
+    goal = Goal(measured.odar.settings.routing.dial, measured.table.reference_usd)
+    fitted, certificate, choice, reference = fit_and_certify(measured.table, bound, goal)
     if choice is None or choice.cost_usd.mean() >= reference.cost_usd.mean():
-        calibration = statistics_calibration(measured.table, measured.made)
+        calibration = fit_calibration(measured.table, belief=False)
     else:
         sources = measured.odar.agents.sources().values()
-        calibration = certified_calibration(fitted, certificate, choice.settings, sources, measured.made)
+        calibration = certified_calibration(fitted, certificate, choice.settings, sources)
     sentence = certificate_sentence(certificate, choice, reference)
     return measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from odar.cli.eval_replay import fixed_outcomes, print_policies
+from odar.cli.eval_replay import print_policies
 from odar.cli.options import FILE, json_option, parse_column_map, parse_prices, settings_options
 from odar.cli.terminal import notice, print_json, print_text
 from odar.engine import Odar
@@ -128,7 +128,7 @@ def import_command(
 
 def _rows(table: ReplayTable) -> list[PolicySummary]:
     outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
-    return summarize_policies(table, outcomes, run_policy(table, "single-slow"), fixed_outcomes(table))
+    return summarize_policies(table, outcomes, run_policy(table, "single-slow"))
 
 
 def _router_quality(table: ReplayTable) -> float | None:

@@ -15,7 +15,7 @@ from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy
-from odar.lab.replay.policies import run_policies, run_policy, suites
+from odar.lab.replay.policies import run_policies, run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables, shared_rows
 from odar.lab.router_quality import arena_score, path_robustness
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
@@ -59,7 +59,7 @@ def replay_command(
     reference = run_policy(table, against)
     results = list(run_policies(table, policies or ("odar", "baselines")))
     outcomes = [each for _, each in results if isinstance(each, Outcomes)]
-    rows = summarize_policies(table, outcomes, reference, fixed_outcomes(table))
+    rows = summarize_policies(table, outcomes, reference)
     if as_json:
         print_json([{**asdict(row), "arena_score": arena_score(row.accuracy.value, row.cost_usd)} for row in rows])
     else:
@@ -71,10 +71,6 @@ def replay_command(
     for spec, each in results:
         if isinstance(each, Exception):
             notice(f"{spec} is left out: {each}")
-
-
-def fixed_outcomes(table: ReplayTable) -> list[Outcomes]:
-    return [run_policy(table, spec) for spec in suites(table)["fixed"]]
 
 
 def _print_frontier(table: ReplayTable, outcomes: Sequence[Outcomes]) -> None:

@@ -69,7 +69,7 @@ def cross_validated(table: ReplayTable) -> Array:
     folds = np.array(table.column("fold"))
     for fold in np.unique(folds):
         test = folds == fold
-        statistics = table.fitted_statistics(~test)
+        statistics = table.replaced(rows=~test).fitted_statistics()
         right[test] = believed(
             table.replaced(rows=test, calibration=replace(table.calibration, statistics=statistics))
         )

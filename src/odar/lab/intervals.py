@@ -40,7 +40,6 @@ class Interval(NamedTuple):
 
 def bootstrap_mean(
     values: ArrayLike,
-    seed: int = 0,
     resamples: int = RESAMPLES,
     strata: Sequence[Hashable] | None = None,
     *,
@@ -62,7 +61,7 @@ def bootstrap_mean(
     ones = int((data == 1).sum())
     if shares and np.isin(data, (0, 1)).all() and min(ones, data.size - ones) < 10:
         return wilson_interval(mean, data.size)
-    low, high = np.percentile(resampled_means(data, seed, resamples, strata), [2.5, 97.5])
+    low, high = np.percentile(resampled_means(data, resamples, strata), [2.5, 97.5])
     wider = 1 + (_Z**2 + 1) / (4 * max(1, data.size - 1))  # t/z to first order (Cornish-Fisher)
     return Interval(mean, mean - wider * (mean - float(low)), mean + wider * (float(high) - mean))
 
@@ -102,11 +101,11 @@ def wilson_interval(share: float, n: int) -> Interval:
 
 
 def resampled_means(
-    values: NDArray[np.float64], seed: int, resamples: int, strata: Sequence[Hashable] | None = None
+    values: NDArray[np.float64], resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
     """A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and
     Wu, 1988). Strata with fewer than `MIN_STRATUM` values are pooled."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     numbers = pooled_strata(strata, len(values))
     total = np.zeros(resamples)
     for number in np.unique(numbers):

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from odar.errors import InputError
 from odar.lab.intervals import RESAMPLES, Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, best_mixture
+from odar.lab.replay.policies import run_policies
 from odar.lab.replay.table import ReplayTable
 from odar.lab.selection import label_free_strata
 from odar.policy.arrays import Array, Ints
@@ -134,7 +135,7 @@ def difference(
         half = _t_quantile(n - 1) * float(np.sqrt(variance / (n + 2)))
         interval = Interval(mean, min(mean, max(-1.0, centre - half)), max(mean, min(1.0, centre + half)))
     else:
-        interval = bootstrap_mean(gains, 0, resamples, strata, shares=False)
+        interval = bootstrap_mean(gains, resamples, strata, shares=False)
     p = mcnemar_test(a, b) if binary else sign_flip_test(gains, resamples)
     return Difference(interval, p, test, n, variance)
 
@@ -221,9 +222,10 @@ class PolicySummary:
 
 
 def summarize_policies(
-    table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes, fixed: Sequence[Outcomes] = ()
+    table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes
 ) -> list[PolicySummary]:
     """The figures of each policy, with its gains over the reference and over mixtures of the fixed choices."""
+    fixed = [each for _, each in run_policies(table, ["fixed"]) if isinstance(each, Outcomes)]
     strata = sampling_strata(table)
     names = item_names(table)
     folds = np.array(table.column("fold"))

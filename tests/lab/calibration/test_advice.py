@@ -9,9 +9,9 @@ from odar.catalogue import Price
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.lab.calibration.advice import _without_repeats, advise, best_second, percent, with_second
+from odar.lab.calibration.advice import advise, advise_second, percent
 from odar.lab.calibration.compare import walk_all
-from odar.lab.calibration.items import scored_items
+from odar.lab.calibration.items import scored_items, with_one_slow_answer
 from odar.lab.intervals import Interval
 from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.joining import import_models
@@ -81,7 +81,7 @@ def test_slow_asked_twice_on_a_part_shows_the_excess():
     itself = advice.score(advice.slow)
     assert itself.low < 0.82**2 + 2 * 0.18 * 0.02 < itself.high  # both right, or both wrong in the same way
     cascade = advice.best
-    coupled = advise([_without_repeats(item) for item in items], settings, {}, "balanced")
+    coupled = advise([with_one_slow_answer(item) for item in items], settings, {}, "balanced")
     same = next(each for each in coupled.choices if each.name == cascade.name)
     assert advice.score(cascade).value < coupled.score(same).value  # slow's own answer is not given for free
     assert "as big itself when asked twice in" in advice.sentence()
@@ -136,13 +136,8 @@ def test_with_labels_figures_are_right_answers():
 
 def test_the_best_second_is_found():
     items, settings = population(400)
-    both = {"second": "lite"}
-
-    def with_candidate(agent):
-        return advise(*with_second(items, settings, agent, both.get(agent, "")), {}, "balanced")
-
-    advice, points = best_second(list(both), with_candidate)
-    assert set(points) == {"second", "none"} and points["second"] > points["none"]
+    advice, points = advise_second(items, settings, {}, "balanced", {"second": "lite"})
+    assert set(points) == {"lite", "none"} and points["lite"] > points["none"]
     assert advice.table.settings.second.model == "lite"
 
 

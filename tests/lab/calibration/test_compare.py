@@ -8,12 +8,19 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.lab.calibration.compare import Goal, all_settings, best_choice, choice_name, compare
+from odar.lab.calibration.compare import (
+    Goal,
+    all_settings,
+    best_choice,
+    choice_name,
+    chosen_calibration,
+    compare,
+    recommendation,
+)
+from odar.lab.calibration.fit import without_prompts
 from odar.lab.calibration.guarantee import LossBound, fit_and_certify
 from odar.lab.calibration.items import scored_items
-from odar.lab.calibration.result import chosen_calibration, recommendation, without_prompts
 from odar.lab.replay.outcomes import Outcomes
-from odar.policy.dial import Dial
 from odar.types import SLOW
 from support.population import population, settings, table
 
@@ -26,7 +33,7 @@ def few_dials(monkeypatch):
 
 
 def goal(items, dial="balanced", **limits):
-    return Goal(dial, Dial.parse(dial).value(items.reference_usd), **limits)
+    return Goal(dial, items.reference_usd, **limits)
 
 
 def choice(policy, score, cost, dial=""):
@@ -83,7 +90,7 @@ def test_a_cascade_that_does_not_beat_the_best_fixed_choice_is_not_chosen():
     slow = choice("slow", 0.8, 1.0)
     same = choice("cascade", slow.score, 1.0, "balanced")
     worse = choice("cascade", 0.6, 1.0, "economy")
-    wanted = Goal("balanced", value_usd=10.0)
+    wanted = Goal("balanced", reference_usd=1.0)
     assert best_choice([slow, same, worse], wanted) is slow
     better = choice("cascade", np.maximum(slow.score, np.arange(400) % 10 == 0), 1.0, "balanced")
     assert best_choice([slow, better, worse], wanted) is better
@@ -95,7 +102,7 @@ def test_the_users_dial_is_kept_unless_another_is_clearly_better():
     noisy = np.where(rng.random(400) < 0.02, 1 - own.score, own.score)
     noisy[:2] = 1.0
     close = choice("cascade", noisy, 1.0, "quality")
-    wanted = Goal("balanced", value_usd=10.0)
+    wanted = Goal("balanced", reference_usd=1.0)
     assert best_choice([own, close], wanted) is own
     assert best_choice([own, choice("cascade", 0.95, 1.0, "quality")], wanted).name == "cascade quality"
 
@@ -130,10 +137,9 @@ def test_a_recording_without_enough_samples_has_fewer_choices():
 def test_the_best_choice_is_written_with_what_was_fitted():
     items = three_agents()
     found = comparison()
-    calibration = chosen_calibration(items, found, {"command": "odar calibrate"})
+    calibration = chosen_calibration(items, found)
     assert calibration.settings == found.best.settings
     assert (calibration.belief is not None) == found.fits_belief
-    assert calibration.made["command"] == "odar calibrate" and calibration.made["odar"]
     kept = without_prompts(calibration)
     assert all(each.count == 0 and each.quantiles is None and each.accuracy for each in kept.statistics.values())
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from odar.lab.calibration.fit import SKILL_ITEMS, default_source, fit_calibration, log_losses
+from odar.lab.calibration.fit import SKILL_ITEMS, fit_calibration, log_losses
 from odar.policy.belief import Belief
 from odar.types import FAST, SECOND, SLOW
 from support.population import population, table
@@ -17,18 +17,14 @@ def many():
     return table(population(900, fast=0.45, slow=0.6, samples=2))
 
 
-def every(items):
-    return np.ones(len(items), dtype=bool)
-
-
 def test_skills_are_measured_and_shrunk_towards_what_was_known():
     few = table(population(60, fast=0.45, slow=0.6, samples=2))
-    fitted = fit_calibration(few, every(few), belief=False)
+    fitted = fit_calibration(few, belief=False)
     assert fitted.belief is None and not fitted.settings
     for agent in (FAST, SECOND, SLOW):
         measured = few.scores(agent).mean()
         before = few.agents[agent].skill
-        known = fitted.statistics[default_source(few, agent)]
+        known = fitted.statistics[few.source(agent)]
         assert known.accuracy == pytest.approx(
             (60 * measured + SKILL_ITEMS * before) / (60 + SKILL_ITEMS), abs=1e-3
         )
@@ -36,21 +32,14 @@ def test_skills_are_measured_and_shrunk_towards_what_was_known():
         assert few.replaced(calibration=fitted).agents[agent].skill == known.accuracy
 
 
-def test_only_the_given_items_count():
-    items = many()
-    half = np.arange(len(items)) < 300
-    fitted = fit_calibration(items, half, belief=False)
-    assert fitted == fit_calibration(items.replaced(rows=half), every(items.replaced(rows=half)), belief=False)
-
-
 def test_a_fitted_belief_predicts_other_items_better():
     """These agents are worse than any known skill says: the shipped belief is too sure of them."""
     items = many()
     train = np.arange(len(items)) < 400
-    fitted = fit_calibration(items, train, belief=True)
+    fitted = fit_calibration(items.replaced(rows=train), belief=True)
     plain = table(items.items).replaced(rows=~train)
-    before = log_losses(plain, Belief.load())
-    after = log_losses(items.replaced(rows=~train, calibration=fitted), fitted.load_belief())
+    before = log_losses(plain)
+    after = log_losses(plain.replaced(calibration=fitted))
     gain = before - after
     assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))
 
@@ -58,7 +47,7 @@ def test_a_fitted_belief_predicts_other_items_better():
 def test_a_fit_to_few_items_stays_near_the_shipped_weights():
     items = many()
     shipped = Belief.load().weights
-    few = fit_calibration(items, np.arange(len(items)) < 100, belief=True).load_belief().weights
+    few = fit_calibration(items.replaced(rows=np.arange(100)), belief=True).load_belief().weights
     assert abs(few["p_offset"] - shipped["p_offset"]) < 0.5
     assert abs(few["q_offset"] - shipped["q_offset"]) < 0.5
     assert few["spread"] == shipped["spread"]
@@ -68,8 +57,8 @@ def test_skills_by_kind_follow_the_items_and_a_kind_of_few_items_stays_near_the_
     good = [replace(item, query=f"Is {i} a prime number?") for i, item in enumerate(population(120, fast=0.9))]
     few = [replace(item, query="How many legs has a spider?") for item in population(4, seed=1, fast=0.9)]
     items = table([*population(120, seed=2, fast=0.3), *good, *few])
-    fitted = fit_calibration(items, every(items), belief=True)
-    known = fitted.statistics[default_source(items, FAST)]
+    fitted = fit_calibration(items, belief=True)
+    known = fitted.statistics[items.source(FAST)]
     assert set(known.accuracy_by_kind) == {"short answer", "yes/no", "number"}
     assert known.accuracy_by_kind["short answer"] < known.accuracy - 0.05
     assert known.accuracy_by_kind["yes/no"] > known.accuracy + 0.1
@@ -86,8 +75,8 @@ def test_questions_without_an_answer_are_counted():
         for i, item in enumerate(items)
     ]
     told = table(silenced)
-    calibration = fit_calibration(told, every(told), belief=False)
-    assert calibration.statistics[default_source(told, FAST)].unanswered == pytest.approx(1 / 3, abs=1e-3)
+    calibration = fit_calibration(told, belief=False)
+    assert calibration.statistics[told.source(FAST)].unanswered == pytest.approx(1 / 3, abs=1e-3)
     fast = told.replaced(calibration=calibration).agents[FAST]
     assert fast.silent == pytest.approx(1 / 3, abs=1e-3)
     assert told.replaced(calibration=calibration).agents[SLOW].silent == 0

@@ -15,8 +15,7 @@ from odar.lab.replay.outcomes import mean_outcomes
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables
 from odar.policy.base import FixedPolicy
-from odar.policy.belief import Belief, Evidence
-from odar.policy.cascade import CascadePolicy
+from odar.policy.belief import Belief
 from odar.policy.dial import Dial
 from odar.policy.paper import PaperPolicy
 from odar.types import FAST, SLOW, Stage, Step
@@ -101,9 +100,9 @@ def test_a_policy_that_asks_for_more_than_was_recorded_is_rejected(tmp_path):
     table = table_of(tmp_path, ["4"] * 7)
     with pytest.raises(InputError, match=r"6 answers by slow are needed, and the recording holds 5"):
         table.walk(FixedPolicy.parse("slow*6"))
-    asked = tuple(map(Stage.parse, ("fast", "slow*4", "slow*2", "slow*6")))
-    cascade = table.supported(CascadePolicy(asked, table.agents, Belief.load()))
-    assert [str(stage) for stage in cascade.stages] == ["fast", "slow*4", "slow*2"]
+    stages = ["fast", "slow*4", "slow*2", "slow*6"]
+    cascade = table.policy_of(with_values(table.settings, {"policy": "cascade", "routing.stages": stages}))
+    assert [str(stage) for stage in cascade.stages] == stages[:3]
     assert cascade.max_samples == {"fast": 1, "slow": 5}
     with pytest.raises(InputError, match="verification of another answer than the fast one was not recorded"):
         table.walk(FixedPolicy.parse(SLOW, FAST, "slow:verify"))
@@ -126,11 +125,11 @@ def test_states_are_those_of_the_walks(tmp_path):
         assert right.any(axis=1).tolist() == (walked.best >= 0.5).tolist()
         many = belief.posterior(state)
         for row in range(10):
-            opinions = table._opinions(table._rows[row], (0, 2, 3, 4)[: right.shape[1]])
-            one = belief.posterior(Evidence(opinions, difficulty=table.difficulty[row]))
-            assert (many.leader[row], many.p[row]) == (one.leader, pytest.approx(one.p))
-            assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW]))
-            assert [each.group[row] for each in state.opinions] == [opinion.group for opinion in opinions]
+            alone, _ = table.replaced(rows=np.array([row])).evidence_after(stages[: len(names)])
+            one = belief.posterior(alone)
+            assert (many.leader[row], many.p[row]) == (one.leader[0], pytest.approx(one.p[0]))
+            assert many.q(table.agents[SLOW])[row] == pytest.approx(one.q(table.agents[SLOW])[0])
+            assert [each.group[row] for each in state.opinions] == [each.group[0] for each in alone.opinions]
     with pytest.raises(InputError, match="6 answers by slow are needed"):
         table.evidence_after([Stage.parse("slow*6")])
 
@@ -169,7 +168,7 @@ def test_statistics_of_the_recorded_answers(tmp_path):
     assert fast.accuracy == pytest.approx(table.scores(FAST).mean(), abs=1e-6)
     assert fast.count == 200 and fast.quantiles
     assert found[table.source(SLOW, "deep", Step.SOLVE)].count == 1000
-    half = table.fitted_statistics(np.arange(200) < 100)
+    half = table.replaced(rows=np.arange(200) < 100).fitted_statistics()
     assert half[table.source(FAST, "quick", Step.ANSWER)].count == 100
 
 

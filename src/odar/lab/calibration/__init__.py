@@ -2,8 +2,7 @@
 
 items.py      which recorded items count, scored by labels or by the slow model's answer
 fit.py        statistics, skills and belief from some of them; belief_fit.py: the weights of the belief
-compare.py    every cascade and fixed choice on items that nothing was fitted to, and the best one
+compare.py    every cascade and fixed choice on items that nothing was fitted to, and the best as a calibration
 guarantee.py  the cheapest dial with a bounded loss, with the test that certifies it (`odar certify`)
-result.py     the choice as a calibration file, and in one sentence
 advice.py     the same comparison on a user's traffic, mostly without labels (`odar advise`)
 """

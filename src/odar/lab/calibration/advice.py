@@ -17,9 +17,9 @@ import numpy as np
 from odar.calibration_file import Calibration, Setting
 from odar.call_prices import call_prices
 from odar.errors import InputError
-from odar.lab.calibration.compare import Goal, best_choice, compare, walk_all
-from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
-from odar.lab.calibration.items import scored_items
+from odar.lab.calibration.compare import Goal, best_choice, compare, fixed_choices, walk_all
+from odar.lab.calibration.fit import MIN_BELIEF, answers_of, fit_calibration
+from odar.lab.calibration.items import is_slow, scored_items, with_one_slow_answer
 from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
@@ -31,7 +31,7 @@ from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
 from odar.served.skills import skills_from_agreement
 from odar.settings import Settings
-from odar.types import SECOND, SLOW, Assignment, Estimate, Query, State, Step
+from odar.types import FAST, SECOND, SLOW, Assignment, Estimate, Query, State, Step
 
 MIN_ITEMS = 30
 """Minimum number of questions for an estimate."""
@@ -163,11 +163,13 @@ def kind_of(item: RecordedItem) -> str:
 
 
 def percent(interval: Interval, digits: int = 1) -> str:
-    """A share with its interval.
+    """A share with its interval; a dash if it is unknown.
 
     >>> percent(Interval(0.921, 0.898, 0.94)), percent(Interval(0.58, 0.52, 0.63), 0)
     ('92.1% [89.8, 94.0]', '58% [52, 63]')
     """
+    if np.isnan(interval.value):
+        return "–"
     value, low, high = (f"{100 * each:.{digits}f}" for each in interval)
     return f"{value}% [{low}, {high}]"
 
@@ -188,34 +190,33 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
     scored = scored_items(items)
     found = scored.items
     if not scored.labelled:
-        found = scored_items([_without_repeats(item) for item in items]).items
+        found = scored_items([with_one_slow_answer(item) for item in items]).items
     if len(found) < MIN_ITEMS:
         raise InputError(
             f"{len(found)} questions have comparable answers of all agents; at least {MIN_ITEMS} are needed"
         )
     # the outcome of every choice
     table = ReplayTable(found, settings, prompts, Calibration())
-    repeated = np.zeros(len(found), dtype=bool)
+    twice: dict[ItemKey, RecordedItem] = {}
     if scored.labelled:
         table, choices = _with_labels(table, dial)
     else:
-        again = [item for item in items if sum(_is_slow(each) for each in item.attempts) > 1]
+        again = [item for item in items if sum(map(is_slow, item.attempts)) > 1]
         twice = {item.key: item for item in scored_items(again).items} if again else {}
-        repeated = np.array([item.key in twice for item in found])
-        table, choices = _without_labels(table, twice, repeated)
+        table, choices = _without_labels(table, twice)
     choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
     # the one that is worth most
     slow = next(choice for choice in choices if choice.name == SLOW)
-    goal = Goal(dial, Dial.parse(dial).value(float(slow.cost_usd.mean())))
+    goal = Goal(dial, float(slow.cost_usd.mean()))
     best = best_choice(choices, goal, lead=LEAD)
+    repeated = np.array([item.key in twice for item in found])
     kinds = tuple(map(kind_of, found))
     return Advice(tuple(choices), best, goal, scored.labelled, repeated, kinds, table, len(items) - len(found))
 
 
 def _with_labels(table: ReplayTable, dial: str) -> tuple[ReplayTable, list[Outcomes]]:
-    comparison = compare(table, Goal(dial, Dial.parse(dial).value(table.reference_usd)))
-    every = np.ones(len(table), dtype=bool)
-    fitted = fit_calibration(table, every, belief=comparison.fits_belief and len(table) >= MIN_BELIEF)
+    comparison = compare(table, Goal(dial, table.reference_usd))
+    fitted = fit_calibration(table, belief=comparison.fits_belief and len(table) >= MIN_BELIEF)
     shown = [
         each
         for each in comparison.choices
@@ -225,30 +226,27 @@ def _with_labels(table: ReplayTable, dial: str) -> tuple[ReplayTable, list[Outco
 
 
 def _without_labels(
-    table: ReplayTable, twice: Mapping[ItemKey, RecordedItem], repeated: Bools
+    table: ReplayTable, twice: Mapping[ItemKey, RecordedItem]
 ) -> tuple[ReplayTable, list[Outcomes]]:
     """Compare with the slow model's answer; `twice` are the items that it answered twice, without the reference."""
     table = table.replaced(calibration=agreement_calibration(table))
-    choices: list[Outcomes] = []
-    if repeated.any():
-        others = [twice[item.key] for item in table.items if item.key in twice]
-        if not repeated.all():  # the questions without a second sample could not be compared at two
-            others = [_one_slow(item) for item in others]
-        second = ReplayTable(others, table.settings, table.prompts, table.calibration)
-        choices = walk_all(second, _tried(second))
-    if not repeated.all():
-        coupled = walk_all(table, _tried(table))
-        pairs = zip(coupled, choices or coupled, strict=True)
-        choices = [_corrected(one, two, repeated) if repeated.any() else one for one, two in pairs]
+    others = [twice[item.key] for item in table.items if item.key in twice]
+    if not others:
+        return table, walk_all(table, _tried(table))
+    is_part = len(others) < len(table)
+    if is_part:  # the questions without a second sample could not be compared at two
+        others = list(map(with_one_slow_answer, others))
+    second = ReplayTable(others, table.settings, table.prompts, table.calibration)
+    choices = walk_all(second, _tried(second))
+    if is_part:
+        repeated = np.array([item.key in twice for item in table.items])
+        pairs = zip(walk_all(table, _tried(table)), choices, strict=True)
+        choices = [_corrected(one, two, repeated) for one, two in pairs]
     return table, choices
 
 
 def _tried(table: ReplayTable) -> list[dict[str, Setting]]:
-    names = [str(agent) for agent in table.agents]
-    names += [f"{SLOW}*{count}" for count in (3, 5) if table.samples(SLOW) >= count]
-    fixed: list[dict[str, Setting]] = [{"policy": each} for each in names]
-    cascades: list[dict[str, Setting]] = [{"policy": "cascade", "routing.dial": dial} for dial in NAMES]
-    return fixed + cascades
+    return fixed_choices(table) + [{"policy": "cascade", "routing.dial": dial} for dial in NAMES]
 
 
 def _corrected(all_items: Outcomes, some: Outcomes, part: Bools) -> Outcomes:
@@ -276,36 +274,45 @@ def agreement_calibration(table: ReplayTable) -> Calibration:
     skills = skills_from_agreement(Belief.load(), agents, together)
     statistics = dict(own.statistics)
     for agent, skill in zip(agents, skills, strict=True):
-        source = default_source(table, agent.name)
+        source = table.source(agent.name)
         statistics[source] = replace(statistics[source], accuracy=round(skill, 4))
     return replace(own, statistics=statistics)
 
 
-def best_second(
-    candidates: Sequence[str], advise_with: Callable[[str | None], Advice]
+def advise_second(
+    items: Sequence[RecordedItem],
+    settings: Settings,
+    prompts: Mapping[Step, str],
+    dial: str,
+    candidates: Mapping[str, str],
 ) -> tuple[Advice, dict[str, float]]:
     """The advice with the best second agent, or with none, and what each of them is worth, in points.
 
     That is what the best cascade with it is worth at the user's dial, beyond one slow call.
+
+    Args:
+        candidates: models that could be the second, by the agents that gave their answers.
+        items, settings, prompts, dial: as for `advise`.
     """
-    found = {name: advise_with(name) for name in (*candidates, None)}
-    points = {}
-    for name, advice in found.items():
+    found = []
+    for agent, model in (*candidates.items(), (None, "none")):
+        advice = advise(*with_second(items, settings, agent, model), prompts, dial)
         cascades = [each for each in advice.choices if each.is_cascade]
         worth = max(float(advice.goal.worth(each).mean()) for each in cascades)
-        points[name or "none"] = 100 * (worth - float(advice.goal.worth(advice.slow).mean()))
-    best = max(found, key=lambda name: points[name or "none"])
-    return found[best], points
+        found.append((model, 100 * (worth - float(advice.goal.worth(advice.slow).mean())), advice))
+    _, _, best = max(found, key=lambda each: each[1])
+    return best, {model: points for model, points, _ in found}
 
 
 def with_second(
     items: Sequence[RecordedItem], settings: Settings, agent: str | None, model: str = ""
 ) -> tuple[list[RecordedItem], Settings]:
     """The items and settings in which this agent is the second, and no further ones take part."""
-    kept = {name: name for name in settings.agent_names if name in ("fast", SLOW)}
-    own = settings.fast if agent is None else replace(settings.fast, model=model, alternatives=(), fallbacks=())
+    kept = {FAST: FAST, SLOW: SLOW}
+    second = None
     if agent is not None:
         kept[agent] = SECOND
+        second = replace(settings.fast, model=model, alternatives=(), fallbacks=())
 
     def renamed(attempt: Attempt) -> Attempt:
         name = kept[attempt.agent]
@@ -315,7 +322,7 @@ def with_second(
         replace(item, attempts=tuple(renamed(each) for each in item.attempts if each.agent in kept))
         for item in items
     ]
-    return changed, replace(settings, second=None if agent is None else own, agents={})
+    return changed, replace(settings, second=second, agents={})
 
 
 def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[Query], float]) -> dict[str, Any]:
@@ -347,18 +354,3 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
         "usd_per_1000": 1000 * float(cost[:, 0].mean()),
         "slow_usd_per_1000": 1000 * float(cost[:, 1].mean()),
     }
-
-
-def _is_slow(attempt: Attempt) -> bool:
-    return attempt.agent == SLOW and attempt.step is not Step.VERIFY
-
-
-def _without_repeats(item: RecordedItem) -> RecordedItem:
-    kept = [each for each in item.attempts if not _is_slow(each) or each.index == 0]
-    return replace(item, attempts=tuple(kept))
-
-
-def _one_slow(item: RecordedItem) -> RecordedItem:
-    """The item with one slow answer; its reference is left out already."""
-    first = next(each for each in item.attempts if _is_slow(each))
-    return replace(item, attempts=tuple(each for each in item.attempts if not _is_slow(each) or each is first))

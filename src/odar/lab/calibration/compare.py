@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from odar.calibration_file import Setting
+from odar.calibration_file import Calibration, Setting
 from odar.config import with_values
 from odar.errors import InputError
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
+from odar.lab.calibration.items import ScoredItems
 from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.policies import THRESHOLDS
@@ -40,8 +41,8 @@ class Goal:
 
     dial: str
     """The dial of the user, one of `DIALS` or points."""
-    value_usd: float
-    """What a right answer is worth at that dial."""
+    reference_usd: float
+    """The price of one slow call, in which the dial counts."""
     max_calls: float | None = None
     """Maximum of the mean calls of a question."""
     max_cost_usd: float | None = None
@@ -52,7 +53,7 @@ class Goal:
 
     def worth(self, choice: Outcomes) -> Array:
         """What a choice is worth on each item, in right answers: its score, less its cost."""
-        return choice.score - choice.cost_usd / self.value_usd
+        return choice.score - choice.cost_usd / Dial.parse(self.dial).value(self.reference_usd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,15 +123,17 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     # each fold with a calibration of the other folds
     number = np.random.default_rng(SEED).permutation(len(table)) % FOLDS
     folds = [number == fold for fold in range(FOLDS)]
-    held_out = [
-        table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=False)) for fold in folds
-    ]
+    others = [table.replaced(rows=~fold) for fold in folds]
+
+    def judged(belief: bool) -> list[ReplayTable]:
+        fits = [fit_calibration(other, belief=belief) for other in others]
+        return [table.replaced(rows=fold, calibration=fit) for fold, fit in zip(folds, fits, strict=True)]
+
+    held_out = judged(belief=False)
     # a fitted belief, if it predicts the held-out folds better
     fits_belief = False
     if len(table) >= MIN_BELIEF:
-        fitted = [
-            table.replaced(rows=fold, calibration=fit_calibration(table, ~fold, belief=True)) for fold in folds
-        ]
+        fitted = judged(belief=True)
         fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
         held_out = fitted if fits_belief else held_out
     # every choice on the held-out folds
@@ -187,14 +190,20 @@ def _leads(best: Outcomes, other: Outcomes, goal: Goal, errors: float, least: fl
 
 def all_settings(table: ReplayTable, dial: str) -> list[dict[str, Setting]]:
     """Everything that is compared: fixed choices, the paper's policy (SPEC 2.7), and each cascade at each dial."""
-    fixed = [str(agent) for agent in table.agents] + [f"{SLOW}*{count}" for count in SELF_CONSISTENCY]
-    found: list[dict[str, Setting]] = [{"policy": each} for each in fixed if _has(table, each)]
-    if _has(table, FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}"):
+    found = fixed_choices(table)
+    needed = (FAST, f"{SLOW}:verify", f"{SLOW}*{table.settings.routing.samples}")
+    if all(table.has(Stage.parse(stage)) for stage in needed):
         grid = THRESHOLDS if table.settings.policy == "paper" else ()
         found += [{"policy": "paper", "routing.tau1": tau1, "routing.tau2": tau2} for tau1, tau2 in grid]
         found += [] if grid else [{"policy": "paper"}]
     dials = dict.fromkeys((*DIALS, dial))
     return found + [{**stages, "routing.dial": each} for stages in cascades(table) for each in dials]
+
+
+def fixed_choices(table: ReplayTable) -> list[dict[str, Setting]]:
+    """Each agent alone, and self-consistency of slow, as far as there are answers."""
+    names = [*table.agents, *(f"{SLOW}*{count}" for count in SELF_CONSISTENCY)]
+    return [{"policy": name} for name in names if table.has(Stage.parse(name))]
 
 
 def cascades(table: ReplayTable) -> list[dict[str, Setting]]:
@@ -245,10 +254,41 @@ def _rounded(interval: Interval) -> dict[str, float]:
 
 def _mean_loss(tables: Sequence[ReplayTable]) -> float:
     """The mean log loss of the belief of each table on its own items."""
-    losses = [log_losses(table, table.calibration.load_belief()) for table in tables]
-    return float(np.concatenate(losses).mean())
+    return float(np.concatenate(list(map(log_losses, tables))).mean())
 
 
-def _has(table: ReplayTable, *stages: str) -> bool:
-    """Whether the table has the answers for each of these stages alone."""
-    return all(table.has(Stage.parse(stage)) for stage in stages)
+def chosen_calibration(table: ReplayTable, comparison: Comparison) -> Calibration:
+    """The best choice as settings, with statistics, skills and belief fitted to all items.
+
+    With a fixed choice the stages of the cascade are kept too: a caller who names a dial gets the cascade.
+    """
+    fitted = fit_calibration(table, belief=comparison.fits_belief)
+    settings = dict(comparison.best.settings)
+    if not comparison.best.is_cascade and settings["policy"] != "paper":
+        settings = {**cascades(table)[-1], **settings}
+    return replace(fitted, settings=settings)
+
+
+def recommendation(items: ScoredItems, comparison: Comparison, goal: Goal) -> str:
+    """The best choice in one sentence, with the nearest cascade if that is a fixed choice."""
+    best = comparison.best
+    if best.is_cascade:
+        stages = best.settings.get("routing.stages")
+        order = f", stages {', '.join(stages)}" if isinstance(stages, list) else ""
+        choice = f"Use the cascade at dial {best.settings['routing.dial']}{order}"
+    elif best.settings["policy"] == "paper":
+        choice = "Use the paper's policy"
+    else:
+        choice = f"No cascade pays here, use {best.name} " + (
+            "alone" if best.name == SLOW else "for every question"
+        )
+    sentence = f"{choice}: {items.score_name} in {best.score.mean():.1%}"
+    if best.name != SLOW:
+        gain = comparison.gain(best).signed()
+        sentence += f", {gain} against one slow call, at {comparison.cost(best):.2f} of its cost"
+    allowed = [each for each in comparison.choices if each.is_cascade and goal.allows(each)]
+    if best.is_cascade or not allowed:
+        return f"{sentence}."
+    nearest = max(allowed, key=lambda each: float(goal.worth(each).mean()))
+    cost = comparison.cost(nearest)
+    return f"{sentence}; the best cascade for this dial has {nearest.score.mean():.1%} at {cost:.2f}."

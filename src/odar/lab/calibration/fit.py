@@ -12,7 +12,6 @@ import numpy as np
 from odar.calibration_file import Calibration, Source, Statistics
 from odar.lab.calibration.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.lab.replay.table import ReplayTable
-from odar.policy.arrays import Bools
 from odar.policy.belief import SKILL_RANGE, Agent, Belief, chance_level, without_guesses
 from odar.types import SLOW, Ask, Stage
 
@@ -24,44 +23,50 @@ KIND_ITEMS = 12
 """Items that the skill of an agent on all questions counts as, for its skill on one kind."""
 
 
-def fit_calibration(table: ReplayTable, rows: Bools, *, belief: bool) -> Calibration:
-    """Fit statistics and skills, and with `belief` its weights and skills by kind of question, to some items.
+def fit_calibration(table: ReplayTable, *, belief: bool) -> Calibration:
+    """Fit statistics and skills to the items of a table, and with `belief` its weights and the skills by kind.
 
-    Args:
-        table: with an empty calibration, so that its agents have the skills that are known without items.
-        rows: the items.
-        belief: whether to fit the belief.
+    The calibration of the table must be empty, so that its agents have the skills that are known without items.
     """
-    calibration = Calibration(statistics=fit_statistics(table, rows))
+    statistics = fit_statistics(table)
     if not belief:
-        return calibration
-    weights, skills = fit_with_labels(
-        Belief.load(), [answers_of(table.replaced(rows=rows, calibration=calibration))]
-    )
-    statistics = dict(calibration.statistics)
+        return Calibration(statistics)
+    answers = answers_of(table.replaced(calibration=Calibration(statistics)))
+    weights, skills = fit_with_labels(Belief.load(), [answers])
     for agent, skill in skills.items():
-        by_kind = fit_kinds(table, rows, replace(table.agents[agent], skill=skill), weights)
-        source = default_source(table, agent)
+        by_kind = fit_kinds(table, replace(table.agents[agent], skill=skill), weights)
+        source = table.source(agent)
         statistics[source] = replace(statistics[source], accuracy=round(skill, 4), accuracy_by_kind=by_kind)
-    fitted = {name: round(weights.weights[name], 4) for name in LABEL_DEVIATIONS}
-    return Calibration(statistics=statistics, belief=fitted)
+    return Calibration(statistics, belief={name: round(weights.weights[name], 4) for name in LABEL_DEVIATIONS})
 
 
-def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> dict[str, float]:
+def fit_statistics(table: ReplayTable) -> dict[Source, Statistics]:
+    """Statistics of every source; the accuracies of agents are shrunk towards what was known before."""
+    found = table.fitted_statistics()
+    items = len(table)
+    guess = float(np.mean(chance_level(table.evidence_after()[0].plausible)))
+    for name, agent in table.agents.items():
+        source = table.source(name)
+        if (known := found.get(source)) is not None and known.accuracy is not None:
+            skill = float(without_guesses(known.accuracy, guess, known.unanswered))
+            skill = (items * skill + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
+            found[source] = replace(known, accuracy=round(skill, 4))
+    return found
+
+
+def fit_kinds(table: ReplayTable, agent: Agent, belief: Belief) -> dict[str, float]:
     """The skill of an agent on each kind of question.
 
-    With it the belief expects as many right answers, before any call, as the agent gave.
-
-    What it expects without kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it; unseen
-    kinds have no entry.
+    With it the belief expects as many right answers, before any call, as the agent gave. What it expects without
+    kinds counts as `KIND_ITEMS` items, so that a kind of few items stays near it.
     """
     kinds = np.array(table.kinds)
     scores = table.scores(agent.name)
     questions, _ = table.evidence_after()
     tried = np.linspace(*SKILL_RANGE, 49)
     found = {}
-    for kind in sorted(set(kinds[rows].tolist())):
-        own = rows & (kinds == kind)
+    for kind in sorted(set(table.kinds)):
+        own = kinds == kind
         evidence = replace(questions, plausible=questions.plausible[own], difficulty=questions.difficulty[own])
         posterior = belief.posterior(evidence)
         expected = [float(posterior.q(replace(agent, skill=skill)).mean()) for skill in (agent.skill, *tried)]
@@ -70,28 +75,9 @@ def fit_kinds(table: ReplayTable, rows: Bools, agent: Agent, belief: Belief) -> 
     return found
 
 
-def fit_statistics(table: ReplayTable, rows: Bools) -> dict[Source, Statistics]:
-    """Statistics of every source; the accuracies of agents are shrunk towards what was known before."""
-    found = table.fitted_statistics(rows)
-    items = int(np.count_nonzero(rows))
-    guess = float(np.mean(chance_level(table.evidence_after()[0].plausible[rows])))
-    for name, agent in table.agents.items():
-        source = default_source(table, name)
-        if (known := found.get(source)) is not None and known.accuracy is not None:
-            skill = float(without_guesses(known.accuracy, guess, known.unanswered))
-            skill = (items * skill + SKILL_ITEMS * agent.skill) / (items + SKILL_ITEMS)
-            found[source] = replace(known, accuracy=round(skill, 4))
-    return found
-
-
-def default_source(table: ReplayTable, agent: str) -> Source:
-    """The source of the answers that an agent's default model gives at its usual step."""
-    return table.source(agent, table.settings.agent(agent).model, Ask(agent).step)
-
-
-def log_losses(table: ReplayTable, belief: Belief) -> np.ndarray:
-    """The mean log loss of p and q on each item, over the states of `answers_of`."""
-    logits, true = answers_of(table).predictions(belief)
+def log_losses(table: ReplayTable) -> np.ndarray:
+    """The mean log loss of the belief's p and q on each item, over the states of `answers_of`."""
+    logits, true = answers_of(table).predictions(table.calibration.load_belief())
     losses = [np.logaddexp(0, logit) - right * logit for logit, right in zip(logits, true, strict=True)]
     return np.asarray(np.mean(losses, axis=0))
 
@@ -103,3 +89,12 @@ def answers_of(table: ReplayTable) -> Answers:
         asked.append(Stage((Ask(SLOW),)))
     evidence, right = table.evidence_after(asked)
     return Answers(evidence.opinions, list(right.T.astype(np.float64)), evidence.plausible, evidence.difficulty)
+
+
+def without_prompts(calibration: Calibration) -> Calibration:
+    """For answers to other prompts: energies and signals do not hold, accuracies are kept."""
+    kept = {
+        source: replace(each, mean=0.0, deviation=1.0, count=0, prompt_tokens=None, quantiles=None)
+        for source, each in calibration.statistics.items()
+    }
+    return replace(calibration, statistics=kept)

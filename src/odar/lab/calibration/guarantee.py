@@ -14,13 +14,13 @@ It holds for later questions that are exchangeable with these items, and for the
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from odar.calibration_file import Calibration
+from odar.calibration_file import Calibration, Setting, Source
 from odar.errors import InputError
 from odar.lab.calibration.compare import DIALS, SEED, Goal, cascades, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration
@@ -82,7 +82,7 @@ def fit_and_certify(
         raise InputError(f"--against {bound.against}: the recording has too few answers for it")
     # fit to one half
     test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
-    calibration = fit_calibration(table, ~test, belief=bool((~test).sum() >= MIN_BELIEF))
+    calibration = fit_calibration(table.replaced(rows=~test), belief=bool((~test).sum() >= MIN_BELIEF))
     stages = [str(stage) for stage in _recorded_stages(table)]  # what is certified is what was tested
     tried = [
         {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
@@ -131,6 +131,17 @@ def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int
     if growth <= 0 or loss.mean() >= bound.at_most_worse:
         return None
     return max(1, math.ceil(needed / growth) - items)
+
+
+def certified_calibration(
+    fitted: Calibration, certificate: Certificate, settings: Mapping[str, Setting], sources: Iterable[Source]
+) -> Calibration:
+    """The certified dial as settings, with the certificate.
+
+    `sources` are the model, prompt and sampling of each agent; others remove the certificate.
+    """
+    document = {**certificate.to_dict(), "sources": [asdict(source) for source in sources]}
+    return replace(fitted, settings=dict(settings), made={"certificate": document})
 
 
 def choose_bet(loss: Array, allowed: float) -> float:

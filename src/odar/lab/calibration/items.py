@@ -47,19 +47,22 @@ def usable_items(items: Iterable[RecordedItem], settings: Settings, samples: int
 def scored_items(items: Iterable[RecordedItem]) -> ScoredItems:
     """The items with a score for every answer: by labels if every item has one, else by the slow model's answer."""
     items = tuple(items)
-    if all(_is_labelled(item) for item in items):
+    if all(item.gold != [] and all(each.score is not None for each in item.attempts) for item in items):
         return ScoredItems(items, labelled=True)
-    repeats = all(len(_slow_answers(item)) > 1 for item in items)
+    repeats = all(sum(map(is_slow, item.attempts)) > 1 for item in items)
     scored = [found for item in items if (found := _scored_by_slow(item, repeats)) is not None]
     return ScoredItems(tuple(scored), labelled=False, slow_repeats=repeats)
 
 
-def _is_labelled(item: RecordedItem) -> bool:
-    return item.gold != [] and all(attempt.score is not None for attempt in item.attempts)
+def is_slow(attempt: Attempt) -> bool:
+    """Whether it is an answer of the slow model, and not a verification of another one."""
+    return attempt.agent == SLOW and attempt.step is not Step.VERIFY
 
 
-def _slow_answers(item: RecordedItem) -> list[Attempt]:
-    return [each for each in item.attempts if each.agent == SLOW and each.step is not Step.VERIFY]
+def with_one_slow_answer(item: RecordedItem) -> RecordedItem:
+    """The item with the first of its slow answers only."""
+    first = next(filter(is_slow, item.attempts), None)
+    return replace(item, attempts=tuple(each for each in item.attempts if each is first or not is_slow(each)))
 
 
 def _scored_by_slow(item: RecordedItem, repeats: bool) -> RecordedItem | None:
@@ -67,12 +70,9 @@ def _scored_by_slow(item: RecordedItem, repeats: bool) -> RecordedItem | None:
 
     If slow answered twice, the reference itself is left out: then the score of slow is its agreement with itself.
     """
-    reference = _slow_answers(item)[0]
+    reference = next(filter(is_slow, item.attempts))
     if reference.finish == "length" or not reference.answer.strip():
         return None
-    scored = [
-        replace(each, score=float(equivalent(each.answer, reference.answer)))
-        for each in item.attempts
-        if not (repeats and each is reference)
-    ]
+    kept = [each for each in item.attempts if not (repeats and each is reference)]
+    scored = [replace(each, score=float(equivalent(each.answer, reference.answer))) for each in kept]
     return replace(item, attempts=tuple(scored))

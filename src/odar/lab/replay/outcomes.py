@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,39 +81,28 @@ ARRAYS = ("score", "cost_usd", "calls", "seconds", "tokens", "path", "winner", "
 """The fields of `Outcomes` with an entry for each item."""
 
 
+def combined(outcomes: Sequence[Outcomes], combine: Callable[[list[Any]], Any], **changes: Any) -> Outcomes:
+    """Several outcomes as one: `combine` makes each array of theirs; the other fields are those of the first."""
+    arrays = {name: combine([getattr(each, name) for each in outcomes]) for name in ARRAYS}
+    return replace(outcomes[0], **{**arrays, "stages": (), **changes})
+
+
 def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
     """The mean of several runs of one policy, item by item; the paths are those of the first run."""
-    # runs × items
-    means = {name: np.mean([getattr(run, name) for run in runs], axis=0) for name in ARRAYS if name != "path"}
-    return replace(runs[0], **means | {"winner": np.full(len(runs[0]), -1)}, stages=(), note=note)
+    winner = np.full(len(runs[0]), -1)
+    return combined(runs, partial(np.mean, axis=0), path=runs[0].path, winner=winner, note=note)
 
 
-def pick_outcomes(outcomes: Sequence[Outcomes], pick: Ints, name: str = "", note: str = "") -> Outcomes:
+def pick_outcomes(outcomes: Sequence[Outcomes], pick: Ints, note: str = "") -> Outcomes:
     """For each item the outcome of one of several policies, whose number `pick` holds."""
     rows = np.arange(len(pick))
-    arrays: dict[str, Any] = {
-        each: np.stack([getattr(outcome, each) for outcome in outcomes])[pick, rows] for each in ARRAYS
-    }
-    return Outcomes(**arrays, name=name, note=note)
+    return combined(outcomes, lambda arrays: np.stack(arrays)[pick, rows], note=note)
 
 
 def concatenate(parts: Sequence[Outcomes], masks: Sequence[Bools]) -> Outcomes:
     """The outcome of one policy on all items, given its outcome on each of several disjoint parts of them."""
     order = np.argsort(np.concatenate([np.flatnonzero(mask) for mask in masks]))
-    arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts])[order] for name in ARRAYS
-    }
-    return replace(parts[0], **arrays, stages=())
-
-
-def mixture(first: Outcomes, second: Outcomes, share: float, note: str = "") -> Outcomes:
-    """The expected outcome of asking the second policy with this probability, else the first."""
-    names = ("score", "cost_usd", "calls", "seconds", "tokens", "best")
-    means = {
-        each: (1 - share) * getattr(first, each) + share * getattr(second, each) if share else getattr(first, each)
-        for each in names
-    }
-    return replace(second if share > 0.5 else first, **means, winner=np.full(len(first), -1), stages=(), note=note)
+    return combined(parts, lambda arrays: np.concatenate(arrays)[order])
 
 
 def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
@@ -120,18 +110,23 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
 
     Its accuracy is the upper hull of the fixed choices; below the cheapest of them, the cheapest counts.
     """
-    hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in fixed])
     places = [(float(each.cost_usd.mean()), float(each.score.mean())) for each in fixed]
-    chosen = [fixed[places.index(point)] for point in hull]
-    after = next((i for i, (cost, _) in enumerate(hull) if cost > cost_usd), len(hull))
-    if after in (0, len(hull)):
-        only = chosen[min(after, len(hull) - 1)]
+    corners = [fixed[places.index(point)] for point in upper_hull(places)]
+    costs = [float(each.cost_usd.mean()) for each in corners]
+    after = next((i for i, cost in enumerate(costs) if cost > cost_usd), len(corners))
+    if after in (0, len(corners)):
+        only = corners[min(after, len(corners) - 1)]
         return replace(only, note=only.name)
-    low = hull[after - 1][0]
-    high = hull[after][0]
-    share = (cost_usd - low) / (high - low)
-    note = f"{1 - share:.0%} {chosen[after - 1].name}, {share:.0%} {chosen[after].name}"
-    return replace(mixture(chosen[after - 1], chosen[after], share, note), name="best-mixture")
+    cheaper, dearer = corners[after - 1 : after + 1]
+    share = (cost_usd - costs[after - 1]) / (costs[after] - costs[after - 1])
+    return combined(
+        [cheaper, dearer],
+        lambda pair: (1 - share) * pair[0] + share * pair[1] if share else pair[0],  # 0 · NaN is NaN
+        path=(dearer if share > 0.5 else cheaper).path,
+        winner=np.full(len(cheaper), -1),
+        name="best-mixture",
+        note=f"{1 - share:.0%} {cheaper.name}, {share:.0%} {dearer.name}",
+    )
 
 
 def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

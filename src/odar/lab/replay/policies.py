@@ -6,12 +6,15 @@ or as the stages of a fixed choice: `slow*2`, `fast,slow:verify`. Some names are
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
+from odar.calibration_file import Setting
 from odar.config import with_values
 from odar.difficulty.base import ESTIMATORS
 from odar.difficulty.estimator import LearnedEstimator
@@ -21,7 +24,6 @@ from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array, Ints
 from odar.policy.base import FixedPolicy
-from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import RULES
 from odar.policy.paper import PaperPolicy
 from odar.settings import Settings
@@ -64,8 +66,12 @@ def run_policy(table: ReplayTable, spec: str) -> Outcomes:
 
 
 def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Each policy with its outcome, or with the error that says why the recording does not support it."""
-    for spec in expand_suites(table, specs):
+    """Each policy with its outcome, or with the error that says why the recording does not support it.
+
+    A name of `suites` stands for its policies; each policy comes once.
+    """
+    known = suites(table)
+    for spec in dict.fromkeys(each for given in specs for each in known.get(given, [given])):
         try:
             yield spec, run_policy(table, spec)
         except (InputError, SettingsError) as error:
@@ -80,11 +86,11 @@ def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
     if name in BASELINES and not rest:
         return BASELINES[name](table)
     if name in COUNTED:
-        option, run = COUNTED[name]
-        return run(table, _parse_count(spec, rest, option))
+        option, rule, note = COUNTED[name]
+        return run_fused(table, f"{SLOW}*{_parse_count(spec, rest, option)}", rule, note)
     if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
         return run_fixed(table, spec)
-    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table), "all"}
+    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table)}
     raise UnknownName("policy", name, names)
 
 
@@ -133,7 +139,7 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
         policy, note = _supported_paper(table, policy, note)
     verdict = _first_slow_answer if no_fusion else None
     fusion = table.fusion_of(settings)
-    return table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict, name=name, note=note)
+    return replace(table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict), note=note)
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
@@ -174,18 +180,15 @@ def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTab
     changed = with_values(table.settings, {OPTIONS[k]: options[k] for k in ("lambda", "estimator") if k in options})
     difficulty = None
     if changed.routing.estimator != table.settings.routing.estimator:
-        difficulty = estimated_difficulty(table, changed.routing.estimator)
+        estimator = ESTIMATORS[changed.routing.estimator]()
+        if isinstance(estimator, LearnedEstimator):
+            difficulty = estimator.predict(np.array(table.column("features")))
+        else:
+            difficulty = np.array([estimator.estimate(Query(text)).difficulty for text in table.column("query")])
     table = table.replaced(settings=changed, difficulty=difficulty)
     if statistics == "none":
         return table.replaced(calibration=replace(table.calibration, statistics={}))
     return table.replaced(calibration=table.own_calibration()) if statistics == "recording" else table
-
-
-def estimated_difficulty(table: ReplayTable, name: str) -> Array:
-    estimator = ESTIMATORS[name]()
-    if isinstance(estimator, LearnedEstimator):
-        return estimator.predict(np.array(table.column("features")))
-    return np.array([estimator.estimate(Query(text)).difficulty for text in table.column("query")])
 
 
 def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tuple[PaperPolicy, str]:
@@ -209,7 +212,7 @@ def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
             table.settings.agent(agent)
     policy = FixedPolicy(stages)
     if len(stages) > 1 or stages[0].calls > 1 or stages[0].asks[0].verify:
-        return table.walk(policy, name=spec)
+        return table.walk(policy)
     runs = _single_calls(table, stages[0].asks[0].agent)
     return runs[0] if len(runs) == 1 else mean_outcomes(runs, f"mean over {len(runs)} samples")
 
@@ -250,24 +253,24 @@ def escalation_score(table: ReplayTable) -> Array:
 
 
 def length_adaptive(table: ReplayTable) -> Outcomes:
-    paths = _paths(table)
-    chosen = _path_index(run_policy(table, "paper"), paths)
+    paths, chosen = _papers_choice(table)
     pick = np.empty_like(chosen)
     pick[np.argsort([len(text) for text in table.column("query")], kind="stable")] = np.sort(chosen)
-    return pick_outcomes(paths, pick, note="the longer the question, the longer the path; the paper's mix of paths")
+    return pick_outcomes(paths, pick, "the longer the question, the longer the path; the paper's mix of paths")
 
 
 def random_matched(table: ReplayTable) -> Outcomes:
     """The paper's mix of paths, given to items at random: the mean over `SEEDS`."""
-    paths = _paths(table)
-    chosen = _path_index(run_policy(table, "paper"), paths)
+    paths, chosen = _papers_choice(table)
     runs = [pick_outcomes(paths, np.random.default_rng(seed).permutation(chosen)) for seed in SEEDS]
     return mean_outcomes(runs, f"the paper's mix of paths; mean over seeds {', '.join(map(str, SEEDS))}")
 
 
-def _path_index(outcome: Outcomes, paths: Sequence[Outcomes]) -> Ints:
-    """The path of each item as a number into `paths`, which may lack Medium."""
-    return outcome.path if len(paths) == len(Route) else np.minimum(outcome.path, 1)
+def _papers_choice(table: ReplayTable) -> tuple[list[Outcomes], Ints]:
+    """The paper's paths, which may lack Medium, and the number of the one that its policy takes for each item."""
+    paths = _paths(table)
+    chosen = run_policy(table, "paper").path
+    return paths, chosen if len(paths) == len(Route) else np.minimum(chosen, 1)
 
 
 def random_mixture(table: ReplayTable) -> Outcomes:
@@ -275,12 +278,6 @@ def random_mixture(table: ReplayTable) -> Outcomes:
     alone = [run_policy(table, name) for name in ("single-fast", "single-slow")]
     mixed = best_mixture(alone, float(run_policy(table, "odar").cost_usd.mean()))
     return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
-
-
-def oracle_router(table: ReplayTable) -> Outcomes:
-    """The cheapest of the fixed choices with the best answer to each item, known in hindsight."""
-    found = [run_policy(table, spec) for spec in fixed_specs(table)]
-    return _cheapest_best(found, "knows in hindsight which fixed choice is right")
 
 
 def oracle(table: ReplayTable) -> Outcomes:
@@ -301,65 +298,53 @@ def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     return pick_outcomes(outcomes, pick, note=note)
 
 
-def _self_consistency(table: ReplayTable, k: int) -> Outcomes:
-    note = "majority vote of slow samples"
-    return table.walk(FixedPolicy.parse(f"{SLOW}*{k}"), fusion=_majority(table), note=note)
+def run_fused(table: ReplayTable, stage: str, rule: Mapping[str, Setting], note: str) -> Outcomes:
+    """One stage for every item, and a rule that chooses among its answers."""
+    fusion = table.fusion_of(with_values(table.settings, rule))
+    return replace(table.walk(FixedPolicy.parse(stage), fusion=fusion), note=note)
 
 
-def _best_of_n(table: ReplayTable, n: int) -> Outcomes:
-    note = "the slow sample of lowest free energy, without a reward model"
-    argmin = table.fusion_of(with_values(table.settings, {"fusion.rule": "fep", "fusion.beta": np.inf}))
-    return table.walk(FixedPolicy.parse(f"{SLOW}*{n}"), fusion=argmin, note=note)
-
-
-def _ensemble(table: ReplayTable) -> Outcomes:
-    return table.walk(FixedPolicy.parse(f"{FAST}+{SLOW}*2"), fusion=_majority(table), note="majority vote")
-
-
-def _majority(table: ReplayTable) -> Fusion:
-    return table.fusion_of(with_values(table.settings, {"fusion.rule": "majority"}))
-
-
+MAJORITY: Mapping[str, Setting] = {"fusion.rule": "majority"}
+ARGMIN: Mapping[str, Setting] = {"fusion.rule": "fep", "fusion.beta": math.inf}
 BASELINES = {
     "single-fast": lambda table: run_fixed(table, FAST),
     "single-slow": lambda table: run_fixed(table, SLOW),
     "always-medium": lambda table: run_fixed(table, f"{FAST},{SLOW}:verify"),
     "always-hard": lambda table: run_fixed(table, f"{FAST}+{SLOW}*{min(5, table.samples(SLOW))}"),
-    "ensemble": _ensemble,
+    "ensemble": lambda table: run_fused(table, f"{FAST}+{SLOW}*2", MAJORITY, "majority vote"),
     "length-adaptive": length_adaptive,
     "random-matched": random_matched,
     "random-mixture": random_mixture,
-    "oracle-router": oracle_router,
+    "oracle-router": lambda table: _cheapest_best(
+        [run_policy(table, spec) for spec in suites(table)["fixed"]],
+        "knows in hindsight which fixed choice is right",
+    ),
     "oracle": oracle,
 }
 """Baselines without options."""
-COUNTED = {"self-consistency": ("k", _self_consistency), "best-of-n": ("n", _best_of_n)}
-"""Baselines with a number of samples, and the name of this option."""
+COUNTED = {
+    "self-consistency": ("k", MAJORITY, "majority vote of slow samples"),
+    "best-of-n": ("n", ARGMIN, "the slow sample of lowest free energy, without a reward model"),
+}
+"""Baselines with a number of slow samples: the name of this option, the fusion rule, a note."""
 
 
 # --- lists of policies -------------------------------------------------------------------------------------------
 
 
-def fixed_specs(table: ReplayTable) -> list[str]:
-    """The fixed choices: each agent alone, self-consistency, the paper's paths."""
-    others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
-    samples = table.samples(SLOW)
-    votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
-    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
-    return ["single-fast", *others, "single-slow", *votes, *medium, "always-hard"]
-
-
 def suites(table: ReplayTable) -> dict[str, list[str]]:
-    """Lists of policies by name, as far as the recording supports them."""
+    """Lists of policies by name, as far as the recording supports them; `fixed` are those that route nothing."""
     samples = table.samples(SLOW)
     sizes = [n for n in SIZES if n <= samples]
-    fixed = fixed_specs(table)
+    others = [name for name in table.settings.agent_names if name not in (FAST, SLOW) and table.samples(name)]
+    votes = [f"self-consistency:k={k}" for k in sorted({min(3, samples), min(5, samples)}) if k > 1]
+    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
+    fixed = ["single-fast", *others, "single-slow", *votes, *medium, "always-hard"]
     hindsight = ["random-mixture", "oracle-router", "oracle"]
     ensemble = ["ensemble"] if samples > 1 else []
-    medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
     routed = ["length-adaptive", *ensemble, f"best-of-n:n={min(5, samples)}", "random-matched"]
     other = "paper" if table.settings.policy == "cascade" else "cascade"
-    return {
+    found = {
         "fixed": fixed,
         "baselines": ["paper", *fixed, *routed, *hindsight],
         "fusion-rules": [f"paper:rule={rule}" for rule in sorted(RULES.names())],
@@ -374,10 +359,4 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
         "sweep-tau": [f"paper:tau1={tau1:g},tau2={tau2:g}" for tau1, tau2 in THRESHOLDS],
         "curve": [f"cascade:dial={dial}" for dial in CURVE_DIALS],
     }  # fmt: skip
-
-
-def expand_suites(table: ReplayTable, specs: Sequence[str]) -> list[str]:
-    """The policies, with suites replaced by theirs; each once."""
-    known = suites(table)
-    known["all"] = ["odar", *(spec for suite in known.values() for spec in suite)]
-    return list(dict.fromkeys(each for spec in specs for each in known.get(spec, [spec])))
+    return {**found, "all": ["odar", *chain.from_iterable(found.values())]}

@@ -1,19 +1,20 @@
-"""Evidence of many items at once, as arrays: for fits, and so that a belief judges all items together."""
+"""Evidence of many items at once, as arrays: for fits, and so that a cascade judges all items together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.belief import Agent, Belief, Evidence, Opinion
+from odar.policy.belief import Agent, Evidence, Opinion
+from odar.policy.cascade import CascadePolicy
 from odar.types import Plan, State
 
 
-class _KnownPosterior(NamedTuple):
+class KnownPosterior(NamedTuple):
     """The posterior of one state, taken from the arrays of many; it answers what a policy asks of a posterior."""
 
     leader: int
@@ -25,56 +26,40 @@ class _KnownPosterior(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RememberingBelief(Belief):
-    """A belief that judges every state of a table once, because the states are the same for all dials."""
+class ReplayCascade(CascadePolicy):
+    """A cascade that judges every state of a table once, because the states are the same for all dials."""
 
-    known: dict[Any, _KnownPosterior | None] = field(default_factory=dict, repr=False, compare=False)
-    """Posteriors by `_memory_key`; None if two states share it."""
+    known: dict[Hashable, KnownPosterior] = field(default_factory=dict, repr=False, compare=False)
+    """Posteriors by `_state_key`."""
 
-    def prepare(self, states: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """Judge states in which the same agents were asked, all at once."""
-        groups: dict[Any, list[State]] = {}
+    def prepare(self, states: Sequence[State]) -> None:
+        """Judge all new states, those of the same shape at once."""
+        groups: dict[Hashable, list[State]] = {}
         for state in states:
-            if _memory_key(state) not in self.known:
-                groups.setdefault(_known_ranks(state.opinions), []).append(state)
+            if _state_key(state) not in self.known:
+                # states that differ in which ranks are known cannot be judged in one array
+                ranks = tuple((each.length is None, each.logprob is None) for each in state.opinions)
+                groups.setdefault(ranks, []).append(state)
         for new in groups.values():
-            self._judge_all(new, agents)
+            evidence = stacked_evidence([each.plan for each in new], [each.opinions for each in new])
+            posterior = self.belief.posterior(evidence)
+            agents = {
+                name: stacked_agent([agent.on(state.plan.kind) for state in new])
+                for name, agent in self.agents.items()
+            }
+            columns = [posterior.leader, posterior.p, *map(posterior.q, agents.values())]
+            rows = zip(*(np.broadcast_to(column, len(new)).tolist() for column in columns), strict=True)
+            for state, (leader, p, *qs) in zip(new, rows, strict=True):
+                self.known[_state_key(state)] = KnownPosterior(leader, p, dict(zip(agents, qs, strict=True)))
 
-    def _judge_all(self, new: Sequence[State], agents: Mapping[str, Agent]) -> None:
-        """Judge states in all of which the same ranks are known, and remember the posteriors."""
-        evidence = stacked_evidence([each.plan for each in new], [each.opinions for each in new])
-        posterior = super().posterior(evidence)
-        leaders = np.broadcast_to(posterior.leader, len(new)).tolist()
-        chances = np.broadcast_to(posterior.p, len(new)).tolist()
-        kinds = [state.plan.kind for state in new]
-        by_agent = {
-            name: np.broadcast_to(posterior.q(stacked_agent([agent.on(kind) for kind in kinds])), len(new)).tolist()
-            for name, agent in agents.items()
-        }
-        for i, state in enumerate(new):
-            q = {name: values[i] for name, values in by_agent.items()}
-            found = _KnownPosterior(leaders[i], chances[i], q)
-            key = _memory_key(state)  # questions of two kinds without an answer can share it: judged one by one
-            self.known[key] = found if self.known.get(key, found) == found else None
-
-    def posterior(self, evidence: Evidence) -> Any:
-        """The posterior from memory, unless it is one of many drawn questions."""
-        if isinstance(evidence.difficulty, np.ndarray):
-            return super().posterior(evidence)
-        key = (id(evidence.opinions), evidence.difficulty, evidence.plausible)
-        return self.known.get(key) or super().posterior(evidence)
+    def posterior(self, state: State) -> Any:
+        return self.known.get(_state_key(state)) or super().posterior(state)
 
 
-def _memory_key(state: State) -> tuple[int, float, int]:
+def _state_key(state: State) -> Hashable:
     """What the posterior of a state depends on; the table keeps its opinions, so that their id is unique."""
-    return id(state.opinions), state.plan.estimate.difficulty, state.plan.plausible or 0
-
-
-def _known_ranks(opinions: Sequence[Opinion]) -> tuple[tuple[bool, ...], ...]:
-    """Which ranks each opinion has; states that differ in this cannot be judged in one array."""
-    return tuple(
-        tuple(getattr(opinion, name) is not None for name in ("length", "logprob")) for opinion in opinions
-    )
+    plan = state.plan
+    return id(state.opinions), plan.kind, plan.plausible, plan.estimate.difficulty
 
 
 def stacked_evidence(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:

@@ -15,10 +15,10 @@ import json
 import math
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,12 +34,12 @@ from odar.errors import InputError
 from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
 from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Attempt, RecordedItem
-from odar.lab.replay.outcomes import ARRAYS, Outcomes
-from odar.lab.replay.states import RememberingBelief, stacked_evidence
+from odar.lab.replay.outcomes import Outcomes
+from odar.lab.replay.states import KnownPosterior, ReplayCascade, stacked_evidence
 from odar.planning import make_plan, value_of
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.base import FixedPolicy, Policy
-from odar.policy.belief import Agent, Belief, Evidence, Opinion
+from odar.policy.belief import Evidence, Opinion
 from odar.policy.cascade import CascadePolicy
 from odar.policy.dial import Dial, TargetState
 from odar.policy.energy import Alignment, free_energy
@@ -51,48 +51,10 @@ from odar.policy.signals import QuantileTables, shipped_tables
 from odar.settings import FusionSettings, Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
 
-Taken = tuple[int, ...]
-"""Numbers of the attempts of an item that a state holds, in the order in which they were asked for."""
-
-
-class _AfterStage(NamedTuple):
-    """What a stage leads to."""
-
-    taken: Taken
-    """All answers of the state after it."""
-    candidates: tuple[Candidate, ...]
-    """The same answers as candidates."""
-    cost_usd: float
-    """Of this stage alone."""
-    seconds: float
-    """Of this stage alone; NaN if unknown."""
-
-
-class _Scale(NamedTuple):
-    """What the energy and the signals of an answer are compared with."""
-
-    alignment: Alignment | None
-    """None if it is not calibrated."""
-    quantiles: QuantileTables
-
-
-class _ItemOutcome(NamedTuple):
-    """The outcome of a policy on one item; the fields are those of `Outcomes`."""
-
-    score: float
-    cost_usd: float
-    calls: int
-    seconds: float
-    tokens: float
-    path: int
-    winner: int
-    best: float
-    stages: tuple[Stage, ...]
-
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """The search for cycles takes a fifth of a replay: states are many small objects without cycles."""
+    """The search for cycles takes a fifth of a replay, because states are many small objects."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -102,51 +64,48 @@ def _garbage_collection_paused() -> Iterator[None]:
             gc.enable()
 
 
+@dataclass(slots=True, eq=False)
+class _Node:
+    """A state of an item: some of its answers, and the states that follow when more are asked for."""
+
+    row: _Row
+    first_sample: int
+    """The sample with which every agent begins."""
+    stages: tuple[Stage, ...] = ()
+    taken: tuple[int, ...] = ()
+    """Numbers of its answers, in the order in which they were asked for."""
+    candidates: tuple[Candidate, ...] = ()
+    scores: tuple[float, ...] = ()
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+    """NaN if unknown."""
+    tokens: float = 0.0
+    """Generated tokens; NaN if unknown."""
+    opinions: tuple[Opinion, ...] = ()
+    """Empty until a policy needs them."""
+    following: dict[Stage, _Node] = field(default_factory=dict)
+    winners: dict[int, int] = field(default_factory=dict)
+    """The winning candidate by the id of the fusion rule."""
+
+
+@dataclass(slots=True, eq=False)
 class _Row:
-    """One item: its plan, its answers as candidates, and what earlier walks have found out about its states.
+    """One item, and the states that walks have reached. An answer is named by its number, its place in the item."""
 
-    An answer is named by its number, its place in `attempts`.
-    """
+    item: RecordedItem
+    plan: Plan
+    candidates: list[Candidate] = field(default_factory=list)
+    costs: list[tuple[float, float]] = field(default_factory=list)
+    """Dollars of the prompt and of the generated tokens of each answer."""
+    numbers: dict[tuple[str, Step], list[int]] = field(default_factory=dict)
+    """Numbers of the answers of each agent at each step, in recorded order."""
+    opinions: list[Opinion] = field(default_factory=list)
+    """Opinion of each candidate alone; empty until a policy needs them."""
+    roots: dict[int, _Node] = field(default_factory=dict)
 
-    __slots__ = (
-        "after_stage", "attempts", "candidates", "costs", "numbers", "opinions", "plan", "query",
-        "single_opinions", "winners",
-    )  # fmt: skip
-
-    def __init__(self, item: RecordedItem, plan: Plan) -> None:
-        self.query = item.query
-        self.plan = plan
-        self.attempts = item.attempts
-        self.candidates: list[Candidate] = []
-        self.costs: list[tuple[float, float]] = []
-        """Dollars of the prompt and of the generated tokens of each attempt."""
-        self.numbers: dict[tuple[str, Step], list[int]] = {}
-        """Numbers of the answers of each agent at each step, in recorded order."""
-        for number, attempt in enumerate(item.attempts):
-            self.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
-        # memory of earlier walks
-        self.single_opinions: list[Opinion] = []
-        """Opinion of each candidate alone; empty until needed."""
-        self.opinions: dict[Taken, tuple[Opinion, ...]] = {}
-        """Opinions of the candidates of a state, with their groups of equal answers."""
-        self.after_stage: dict[tuple[Taken, Stage, int], _AfterStage] = {}
-        """What follows if this stage is asked in the state with these answers, beginning with this sample."""
-        self.winners: dict[tuple[int, Taken], int] = {}
-        """Winner by the fusion rule, by the id of the rule and the candidates."""
-
-
-class _Walk:
-    """A policy on its way through the states of one item."""
-
-    __slots__ = ("cost_usd", "plan", "row", "seconds", "state", "taken")
-
-    def __init__(self, row: _Row, plan: Plan) -> None:
-        self.row = row
-        self.plan = plan
-        self.state = State(plan)
-        self.taken: Taken = ()
-        self.cost_usd = 0.0
-        self.seconds = 0.0
+    def root(self, first_sample: int) -> _Node:
+        """The state before the first call, if every agent begins with this sample."""
+        return self.roots.setdefault(first_sample, _Node(self, first_sample))
 
 
 class ReplayTable:
@@ -191,11 +150,11 @@ class ReplayTable:
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._cards = {name: settings.card(name) for agent in default_cards for name in settings.models_of(agent)}
         self._sources: dict[tuple[str, str, Step], Source] = {}
-        self._scales: dict[tuple[str, str, Step], _Scale] = {}
+        self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables]] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
-        self._cascades: dict[Hashable, CascadePolicy] = {}
-        self._beliefs: dict[Any, RememberingBelief] = {}
+        self._cascades: dict[Hashable, ReplayCascade] = {}
+        self._posteriors: dict[Hashable, KnownPosterior] = {}
         given = [item.difficulty for item in items] if difficulty is None else difficulty
         self.difficulty: Array = np.array(given, dtype=np.float64)
         """d(x) of each item."""
@@ -277,7 +236,7 @@ class ReplayTable:
     def scores(self, agent: str) -> Array:
         """The mean score of an agent's answers to each item; NaN for an item without one."""
         key = (agent, Ask(agent).step)
-        by_item = ([row.attempts[n].score or 0.0 for n in row.numbers.get(key, ())] for row in self._rows)
+        by_item = ([row.item.attempts[n].score or 0.0 for n in row.numbers.get(key, ())] for row in self._rows)
         return np.array([np.mean(scores) if scores else np.nan for scores in by_item])
 
     def candidates_right(self) -> list[list[bool]]:
@@ -293,7 +252,7 @@ class ReplayTable:
         others = [
             answers.numbers[agent, Ask(agent).step][0]
             for agent in agents
-            if agent != answers.attempts[winner].agent and (agent, Ask(agent).step) in answers.numbers
+            if agent != answers.item.attempts[winner].agent and (agent, Ask(agent).step) in answers.numbers
         ]
         groups = group_candidates([answers.candidates[number] for number in (winner, *others)])
         return groups[0] >= 0 and groups[0] in groups[1:]
@@ -305,12 +264,12 @@ class ReplayTable:
         """
         right = []
         for row, known in zip(self._rows, self.candidates_right(), strict=True):
-            taken = tuple(i for i, each in enumerate(row.attempts) if each.step is not Step.VERIFY)
-            candidates = tuple(row.candidates[number] for number in taken)
+            taken = tuple(i for i, each in enumerate(row.item.attempts) if each.step is not Step.VERIFY)
+            node = _Node(row, 0, (), taken, tuple(row.candidates[number] for number in taken))
             verdict = None
             if policy is not None:
-                verdict = policy.verdict(State(row.plan, (), candidates, opinions=self._opinions(row, taken)))
-            right.append(known[(verdict or fusion.choose(candidates, row.query)).winner])
+                verdict = policy.verdict(State(row.plan, (), node.candidates, opinions=self._opinions(node)))
+            right.append(known[(verdict or fusion.choose(node.candidates, row.item.query)).winner])
         return np.array(right, dtype=np.float64)
 
     def fusion_of(self, settings: Settings) -> Fusion:
@@ -329,15 +288,13 @@ class ReplayTable:
         """Whether every item has the answers for a stage alone."""
         return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
 
-    def supported(self, policy: CascadePolicy) -> CascadePolicy:
-        """A cascade that asks for no more answers than were recorded."""
-        stages = tuple(stage for stage in policy.stages if self.has(stage))
-        recorded = {agent: self.samples(agent) for agent in self.agents}
-        most = {agent: min(count, policy.max_samples.get(agent, count)) for agent, count in recorded.items()}
-        return replace(policy, stages=stages, max_samples=most)
+    def source(self, agent: str, model: str = "", step: Step | None = None) -> Source:
+        """What identifies an agent's statistics in a calibration, with the token limit of this model.
 
-    def source(self, agent: str, model: str, step: Step) -> Source:
-        """What identifies an agent's statistics in a calibration, with the token limit of this model."""
+        By default that of the agent's own model at its usual step.
+        """
+        model = model or self.settings.agent(agent).model
+        step = step or Ask(agent).step
         key = (agent, model, step)
         if key not in self._sources:
             own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
@@ -345,12 +302,13 @@ class ReplayTable:
             self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
         return self._sources[key]
 
-    def _scale(self, attempt: Attempt) -> _Scale:
+    def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables]:
+        """What the energy of an answer (if that is calibrated) and its signals are compared with."""
         key = (attempt.agent, attempt.model, attempt.step)
         if key not in self._scales:
             known = self.calibration.statistics.get(self.source(*key))
             alignment = known.alignment if known is not None and known.count else None
-            self._scales[key] = _Scale(alignment, shipped_tables() if known is None else known.tables)
+            self._scales[key] = alignment, shipped_tables() if known is None else known.tables
         return self._scales[key]
 
     @_garbage_collection_paused()
@@ -362,8 +320,6 @@ class ReplayTable:
         fusion: Fusion | None = None,
         verdict: Callable[[State], Verdict] | None = None,
         first_sample: int = 0,
-        name: str = "",
-        note: str = "",
     ) -> Outcomes:
         """The outcome of a policy on every item.
 
@@ -373,46 +329,54 @@ class ReplayTable:
             fusion: in place of the settings', where the policy leaves the choice to it.
             verdict: chooses the final answer, in place of policy and fusion.
             first_sample: begin with this sample of every agent; the first ones follow the last one.
-            name: name of the outcome; by default the policy's.
-            note: explanation for readers of a table.
 
         Raises:
             InputError: the recording lacks an answer that the policy asks for.
         """
         dial = dial or self.settings.dial()
         fusion = fusion or self.fusion
-        belief = None
+        decide = verdict or policy.verdict
         # the paper's policy and fixed choices read neither prices nor opinions
         needs_opinions = not isinstance(policy, PaperPolicy | FixedPolicy)
-        if isinstance(policy, CascadePolicy):
-            belief = self._remembering(policy.belief)
-            policy = policy if policy.belief is belief else replace(policy, belief=belief)
         target = TargetState()
-        found = []
+        nodes: list[_Node] = []
+        winners: list[int] = []
         # all items at once, unless the value of a right answer depends on what earlier items took
         for part in [[row] for row in self._rows] if dial.target else [self._rows]:
             factor = target.factor(dial.target_value) if dial.target else 1.0
-            walks = []
-            for row in part:
-                plan = row.plan
-                if needs_opinions:
-                    value = value_of(plan, dial, self.reference_usd) * factor
-                    plan = replace(plan, value_usd=value, dial=str(dial))
-                walks.append(_Walk(row, plan))
-            self._run(walks, policy, belief, first_sample, needs_opinions=needs_opinions)
-            found += [self._outcome(walk, policy, fusion, verdict or policy.verdict) for walk in walks]
+            plans = [row.plan for row in part]
+            if needs_opinions:
+                values = [value_of(plan, dial, self.reference_usd) * factor for plan in plans]
+                plans = [
+                    replace(plan, value_usd=value, dial=str(dial))
+                    for plan, value in zip(plans, values, strict=True)
+                ]
+            starts = [row.root(first_sample) for row in part]
+            for node, state in self._run(starts, plans, policy, needs_opinions=needs_opinions):
+                if not node.taken:
+                    agents = ", ".join(sorted(node.row.plan.agents))
+                    raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
+                chosen = decide(state) if len(node.taken) > 1 else None
+                nodes.append(node)
+                winners.append(_fused(node, fusion) if chosen is None else chosen.winner)
             if dial.target:
-                used = found[-1].calls if dial.target == "calls" else found[-1].cost_usd
+                used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
-        arrays: dict[str, Any] = {
-            each: np.array(
-                [getattr(outcome, each) for outcome in found],
-                dtype=np.int64 if each in ("path", "winner") else np.float64,
-            )
-            for each in ARRAYS
-        }
-        stages_asked = tuple(outcome.stages for outcome in found)
-        return Outcomes(**arrays, stages=stages_asked, name=name or policy.name, note=note)
+        floats = partial(np.array, dtype=np.float64)
+        return Outcomes(
+            score=floats([node.scores[winner] for node, winner in zip(nodes, winners, strict=True)]),
+            cost_usd=floats([node.cost_usd for node in nodes]),
+            calls=floats([len(node.taken) for node in nodes]),
+            seconds=floats([node.seconds for node in nodes]),
+            tokens=floats([node.tokens for node in nodes]),
+            path=np.array([PATHS.index(path_of(node.stages)) for node in nodes], dtype=np.int64),
+            winner=np.array(
+                [node.taken[winner] for node, winner in zip(nodes, winners, strict=True)], dtype=np.int64
+            ),
+            best=floats([max(node.scores) for node in nodes]),
+            stages=tuple(node.stages for node in nodes),
+            name=policy.name,
+        )
 
     def evidence_after(self, stages: Sequence[Stage] = ()) -> tuple[Evidence, Bools]:
         """What a belief judges by after some stages, as arrays over the items (n), and whether each of the k
@@ -421,15 +385,16 @@ class ReplayTable:
         Raises:
             InputError: an item lacks an answer.
         """
-        walks = []
+        nodes = []
         for row in self._rows:
-            taken: Taken = ()
+            node = row.root(0)
             for stage in stages:
-                taken = self._after_stage(row, taken, stage, 0).taken
-            walks.append((row, taken))
-        evidence = stacked_evidence([row.plan for row, _ in walks], [self._opinions(*each) for each in walks])
-        right = [[(row.attempts[n].score or 0.0) >= MIN_RIGHT_SCORE for n in taken] for row, taken in walks]
-        return evidence, np.array(right, dtype=bool)
+                node = self._after(node, stage)
+            nodes.append(node)
+        plans = [row.plan for row in self._rows]
+        opinions = list(map(self._opinions, nodes))
+        right = [[score >= MIN_RIGHT_SCORE for score in node.scores] for node in nodes]
+        return stacked_evidence(plans, opinions), np.array(right, dtype=bool)
 
     def policy_of(self, settings: Settings) -> Policy:
         """The policy of these settings; a cascade without the stages for which too few answers were recorded.
@@ -439,171 +404,115 @@ class ReplayTable:
         policy = choose_policy(settings, self.calibration, self.agents)
         if not isinstance(policy, CascadePolicy):
             return policy
-        policy = self.supported(policy)
-        key = (policy.stages, tuple(policy.max_samples.items()))
+        stages = tuple(stage for stage in policy.stages if self.has(stage))
+        most = {agent: min(self.samples(agent), policy.max_samples[agent]) for agent in self.agents}
+        key = (stages, tuple(most.items()))
         if key not in self._cascades:
-            self._cascades[key] = replace(policy, belief=self._remembering(policy.belief))
+            self._cascades[key] = ReplayCascade(stages, policy.agents, policy.belief, most, self._posteriors)
         return self._cascades[key]
 
-    def _remembering(self, belief: Belief) -> RememberingBelief:
-        key = tuple(belief.weights.items())
-        if key not in self._beliefs:
-            self._beliefs[key] = RememberingBelief(belief.weights)
-        return self._beliefs[key]
-
     def _run(
-        self,
-        walks: Sequence[_Walk],
-        policy: Policy,
-        belief: RememberingBelief | None,
-        first_sample: int,
-        *,
-        needs_opinions: bool,
-    ) -> None:
+        self, starts: Sequence[_Node], plans: Sequence[Plan], policy: Policy, *, needs_opinions: bool
+    ) -> list[tuple[_Node, State]]:
         """Ask the policy in every state until it stops; items that were asked the same are judged together."""
-        groups: dict[tuple[Stage, ...], list[_Walk]] = {(): list(walks)}
+        nodes = list(starts)
+        states = list(map(State, plans))
+        groups: dict[tuple[Stage, ...], list[int]] = {(): list(range(len(nodes)))}
         while groups:
-            stages, members = groups.popitem()
-            if belief is not None:
-                belief.prepare([walk.state for walk in members], self.agents)
-            for walk in members:
-                stage = policy.next_stage(walk.state).stage
-                if stage is not None:
-                    self._ask(walk, stage, policy, needs_opinions, first_sample)
-                    groups.setdefault((*stages, stage), []).append(walk)
+            _, members = groups.popitem()
+            if isinstance(policy, ReplayCascade):
+                policy.prepare([states[i] for i in members])
+            for i in members:
+                stage = policy.next_stage(states[i]).stage
+                if stage is None:
+                    continue
+                if len(nodes[i].taken) > 1 and any(ask.verify for ask in stage.asks):
+                    _check_verified(nodes[i], policy.verdict(states[i]))
+                nodes[i] = node = self._after(nodes[i], stage)
+                opinions = self._opinions(node) if needs_opinions else ()
+                states[i] = State(plans[i], node.stages, node.candidates, opinions=opinions)
+                groups.setdefault(node.stages, []).append(i)
+        return list(zip(nodes, states, strict=True))
 
-    def _ask(self, walk: _Walk, stage: Stage, policy: Policy, needs_opinions: bool, first_sample: int) -> None:
-        row = walk.row
-        if len(walk.taken) > 1 and any(ask.verify for ask in stage.asks):
-            verdict = policy.verdict(walk.state)
-            if walk.taken[verdict.winner if verdict else 0] not in row.numbers.get((FAST, Step.ANSWER), ()):
-                raise InputError("a verification of another answer than the fast one was not recorded")
-        after = self._after_stage(row, walk.taken, stage, first_sample)
-        walk.cost_usd += after.cost_usd
-        walk.seconds += after.seconds
-        walk.taken = after.taken
-        opinions = self._opinions(row, after.taken) if needs_opinions else ()
-        walk.state = State(walk.plan, (*walk.state.stages, stage), after.candidates, opinions=opinions)
-
-    def _after_stage(self, row: _Row, taken: Taken, stage: Stage, first_sample: int) -> _AfterStage:
-        """What one more stage leads to; the same for all policies."""
-        key = (taken, stage, first_sample)
-        if (known := row.after_stage.get(key)) is not None:
+    def _after(self, node: _Node, stage: Stage) -> _Node:
+        """The state of an item after one more stage; the same for all policies."""
+        if (known := node.following.get(stage)) is not None:
             return known
+        row = node.row
         new: list[int] = []
         cost_usd = 0.0
         for ask in stage.asks:
-            numbers = self._answers(row, ask, taken, first_sample)
+            numbers = _answers(node, ask)
             cost_usd += self._cost(row, numbers)
             new += numbers
-        times = [row.attempts[number].seconds for number in new]
-        seconds = math.nan if None in times else max(each for each in times if each is not None)
-        taken = (*taken, *new)
-        candidates = tuple([row.candidates[number] for number in taken])
-        row.after_stage[key] = _AfterStage(taken, candidates, cost_usd, seconds)
-        return row.after_stage[key]
-
-    def _outcome(
-        self, walk: _Walk, policy: Policy, fusion: Fusion, decide: Callable[[State], Verdict | None]
-    ) -> _ItemOutcome:
-        row = walk.row
-        taken = walk.taken
-        if not taken:
-            agents = ", ".join(sorted(walk.plan.agents))
-            raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
-        verdict = decide(walk.state) if len(taken) > 1 else None
-        if len(taken) == 1:
-            winner = 0
-        elif verdict is not None:
-            winner = verdict.winner
-        elif (known := row.winners.get((id(fusion), taken))) is not None:
-            winner = known
-        else:
-            winner = fusion.choose(walk.state.candidates, row.query).winner
-            row.winners[id(fusion), taken] = winner
-        attempts = [row.attempts[number] for number in taken]
-        scores = [each.score or 0.0 for each in attempts]
-        tokens = sum([math.nan if each.usage.output is None else each.usage.output for each in attempts])
-        return _ItemOutcome(
-            score=scores[winner],
-            cost_usd=walk.cost_usd,
-            calls=len(taken),
-            seconds=walk.seconds,
-            tokens=tokens,
-            path=PATHS.index(path_of(walk.state.stages)),
-            winner=taken[winner],
-            best=max(scores),
-            stages=walk.state.stages,
+        attempts = [row.item.attempts[number] for number in new]
+        times = [attempt.seconds for attempt in attempts]
+        tokens = [attempt.usage.output for attempt in attempts]
+        node.following[stage] = _Node(
+            row,
+            node.first_sample,
+            (*node.stages, stage),
+            (*node.taken, *new),
+            (*node.candidates, *[row.candidates[number] for number in new]),
+            (*node.scores, *[attempt.score or 0.0 for attempt in attempts]),
+            node.cost_usd + cost_usd,
+            node.seconds + (math.nan if None in times else max(each for each in times if each is not None)),
+            node.tokens + sum([math.nan if count is None else count for count in tokens]),
         )
-
-    def _answers(self, row: _Row, ask: Ask, taken: Taken, first_sample: int) -> list[int]:
-        """The numbers of the recorded answers that stand for a request, after those that are taken."""
-        known = row.numbers.get((ask.agent, ask.step), [])
-        begin = sum(number in taken for number in known)
-        if begin + ask.samples > len(known):
-            what = "verifications" if ask.verify else "answers"
-            raise InputError(
-                f"{begin + ask.samples} {what} by {ask.agent} are needed, and the recording holds {len(known)} for "
-                "an item; odar eval collect … --samples N records more"
-            )
-        if not first_sample:
-            return known[begin : begin + ask.samples]
-        return [known[(first_sample + begin + k) % len(known)] for k in range(ask.samples)]
+        return node.following[stage]
 
     def _cost(self, row: _Row, numbers: Sequence[int]) -> float:
         """Dollars of a request with these answers, which share the prompt if the model returns several at once."""
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
-        together = self._cards[row.attempts[numbers[0]].model].n
+        together = self._cards[row.item.attempts[numbers[0]].model].n
         prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
         return prompts + sum(output for _, output in costs)
 
-    def _opinions(self, row: _Row, taken: Taken) -> tuple[Opinion, ...]:
-        if (known := row.opinions.get(taken)) is None:
-            if not row.single_opinions:
-                agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
-                row.single_opinions = [
-                    self._single_opinion(each, row.candidates[i], agents[each.agent])
-                    for i, each in enumerate(row.attempts)
-                ]
-            groups = group_candidates([row.candidates[number] for number in taken])
-            known = row.opinions[taken] = grouped([row.single_opinions[number] for number in taken], groups)
-        return known
-
-    def _single_opinion(self, attempt: Attempt, candidate: Candidate, agent: Agent) -> Opinion:
-        assert attempt.signals is not None
-        return opinion_of(candidate, attempt.signals, self._scale(attempt).quantiles, agent)
+    def _opinions(self, node: _Node) -> tuple[Opinion, ...]:
+        """What a belief sees of the candidates of a state."""
+        row = node.row
+        if not row.opinions:
+            agents = {name: agent.on(row.plan.kind) for name, agent in self.agents.items()}
+            for attempt, candidate in zip(row.item.attempts, row.candidates, strict=True):
+                assert attempt.signals is not None
+                _, quantiles = self._scale(attempt)
+                row.opinions.append(opinion_of(candidate, attempt.signals, quantiles, agents[attempt.agent]))
+        if not node.opinions:
+            own = [row.opinions[number] for number in node.taken]
+            node.opinions = grouped(own, group_candidates(node.candidates))
+        return node.opinions
 
     def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}
         cards = {agent: self._cards[name] for agent, name in models.items()}
         estimate = Estimate(difficulty, self.settings.routing.estimator)
         assignment = Assignment(item.expert, models=models)
-        row = _Row(item, make_plan(Query(item.query), estimate, assignment, cards, Dial(), lengths=self._lengths))
+        plan = make_plan(Query(item.query), estimate, assignment, cards, Dial(), lengths=self._lengths)
         prices = token_prices(cards)
-        for attempt in item.attempts:
-            self._add_attempt(row, attempt, prices[attempt.agent])
+        question_tokens = int(len(item.query) // CHARACTERS_PER_TOKEN)
+        row = _Row(item, plan)
+        for number, attempt in enumerate(item.attempts):
+            figures = attempt.figures
+            energy = None
+            if figures is not None and figures.energy is not None and figures.varentropy is not None:
+                alignment, _ = self._scale(attempt)
+                weight = self.settings.fusion.varentropy_weight
+                energy = free_energy(figures.energy, figures.varentropy, weight, alignment)
+            row.candidates.append(attempt.to_candidate(energy))
+            row.costs.append(_attempt_cost(attempt, prices[attempt.agent], question_tokens))
+            row.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
         return row
 
-    def _add_attempt(self, row: _Row, attempt: Attempt, price: Price) -> None:
-        figures = attempt.figures
-        energy = None
-        if figures is not None and figures.energy is not None and figures.varentropy is not None:
-            weight = self.settings.fusion.varentropy_weight
-            energy = free_energy(figures.energy, figures.varentropy, weight, self._scale(attempt).alignment)
-        row.candidates.append(attempt.to_candidate(energy))
-        row.costs.append(_attempt_cost(attempt, price, int(len(row.query) // CHARACTERS_PER_TOKEN)))
-
-    def fitted_statistics(self, rows: Ints | Bools | None = None) -> dict[Source, Statistics]:
-        """The statistics of every source, on all recorded answers or on those of some items.
+    def fitted_statistics(self) -> dict[Source, Statistics]:
+        """The statistics of every source on all recorded answers.
 
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
         """
-        items = self.items if rows is None else [self.items[row] for row in np.arange(len(self))[rows]]
         answers: dict[Source, list[tuple[Attempt, int]]] = {}
-        for item in items:
+        for item in self.items:
             tokens = Query(item.query).estimated_tokens
             for attempt in item.attempts:
                 source = self.source(attempt.agent, attempt.model, attempt.step)
@@ -669,40 +578,63 @@ def shared_rows(first: Sequence[Hashable], second: Sequence[Hashable]) -> tuple[
     return rows[:, 0], rows[:, 1]
 
 
+def _answers(node: _Node, ask: Ask) -> list[int]:
+    """The numbers of the recorded answers that stand for a request, after those that the state holds."""
+    known = node.row.numbers.get((ask.agent, ask.step), [])
+    begin = sum(number in node.taken for number in known)
+    if begin + ask.samples > len(known):
+        what = "verifications" if ask.verify else "answers"
+        raise InputError(
+            f"{begin + ask.samples} {what} by {ask.agent} are needed, and the recording holds {len(known)} for "
+            "an item; odar eval collect … --samples N records more"
+        )
+    if not node.first_sample:
+        return known[begin : begin + ask.samples]
+    return [known[(node.first_sample + begin + k) % len(known)] for k in range(ask.samples)]
+
+
+def _check_verified(node: _Node, verdict: Verdict | None) -> None:
+    """Raise InputError if the answer to be verified, which leads now, is not that of the fast agent."""
+    if node.taken[verdict.winner if verdict else 0] not in node.row.numbers.get((FAST, Step.ANSWER), ()):
+        raise InputError("a verification of another answer than the fast one was not recorded")
+
+
+def _fused(node: _Node, fusion: Fusion) -> int:
+    """The winner of a state's candidates by a fusion rule."""
+    if len(node.candidates) == 1:
+        return 0
+    if id(fusion) not in node.winners:
+        node.winners[id(fusion)] = fusion.choose(node.candidates, node.row.item.query).winner
+    return node.winners[id(fusion)]
+
+
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:
     """The statistics of one source; each of its answers is given with the length of the question in tokens."""
     attempts = [attempt for attempt, _ in answers]
-    figures = [attempt.figures for attempt in attempts if attempt.figures is not None]
     energies = [
-        free_energy(each.energy, each.varentropy, weight).free_energy
-        for each in figures
-        if each.energy is not None and each.varentropy is not None
+        free_energy(figures.energy, figures.varentropy, weight).free_energy
+        for figures in (attempt.figures for attempt in attempts)
+        if figures is not None and figures.energy is not None and figures.varentropy is not None
     ]
+    clipped = np.clip(energies, *np.percentile(energies, [1, 99])) if len(energies) > 2 else np.array(energies)
     signals = [attempt.signals for attempt in attempts if attempt.signals is not None]
     right = [attempt.score >= MIN_RIGHT_SCORE for attempt in attempts if attempt.score is not None]
-    rest: dict[str, Any] = {
-        "quantiles": QuantileTables.of_answers(signals).to_dict() or None,
-        "accuracy": round(float(np.mean(right)), 6) if right else None,
-        "unanswered": round(float(np.mean([not each.finished for each in signals])), 4) if signals else 0.0,
-        "prompt_tokens": _mean(
-            [
-                None if attempt.usage.input is None else max(0, attempt.usage.input - tokens)
-                for attempt, tokens in answers
-            ]
-        ),
-        "output_tokens": _mean([attempt.usage.output for attempt in attempts]),
-    }
-    if not energies:
-        return Statistics(0.0, 1.0, 0, **rest)
-    known = np.array(energies)
-    clipped = np.clip(known, *np.percentile(known, [1, 99])) if known.size > 2 else known
-    deviation = round(float(clipped.std()), 6) or 1.0
-    return Statistics(round(float(clipped.mean()), 6), deviation, len(energies), **rest)
+    prompts = [max(0, each.usage.input - tokens) for each, tokens in answers if each.usage.input is not None]
+    outputs = [attempt.usage.output for attempt in attempts if attempt.usage.output is not None]
+    return Statistics(
+        mean=_mean(clipped, 6) or 0.0,
+        deviation=round(float(clipped.std()), 6) or 1.0 if energies else 1.0,
+        count=len(energies),
+        accuracy=_mean(right, 6),
+        quantiles=QuantileTables.of_answers(signals).to_dict() or None,
+        prompt_tokens=_mean(prompts, 1),
+        output_tokens=_mean(outputs, 1),
+        unanswered=_mean([not each.finished for each in signals], 4) or 0.0,
+    )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(float(np.mean(known)), 1) if known else None
+def _mean(values: Sequence[float] | Array, digits: int) -> float | None:
+    return round(float(np.mean(values)), digits) if len(values) else None
 
 
 def _attempt_cost(attempt: Attempt, price: Price, prompt_tokens: int) -> tuple[float, float]:

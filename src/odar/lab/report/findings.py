@@ -130,8 +130,7 @@ def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: 
         else:
             outcomes[spec] = found
     main = [outcomes[spec] for spec in ("odar", *suites(table)["baselines"]) if spec in outcomes]
-    fixed = [outcomes[spec] for spec in suites(table)["fixed"] if spec in outcomes]
-    rows = summarize_policies(table, main, outcomes["odar"], fixed)
+    rows = summarize_policies(table, main, outcomes["odar"])
     return Findings(name, recorded, table, outcomes, left_out, rows, others, train)
 
 

@@ -131,9 +131,7 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     curve = findings.suite("curve")
     shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
-    for outcome, row in zip(
-        shown, summarize_policies(findings.table, shown, slow, findings.suite("fixed")), strict=True
-    ):
+    for outcome, row in zip(shown, summarize_policies(findings.table, shown, slow), strict=True):
         name = policy_label(row.name).removeprefix("cascade, ")
         cost = float(outcome.cost_usd.mean())
         over_slow = None if row.gain is None else row.gain.interval
