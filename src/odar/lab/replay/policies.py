@@ -358,13 +358,14 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
     ensemble = ["ensemble"] if samples > 1 else []
     medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
     routed = ["length-adaptive", *ensemble, f"best-of-n:n={min(5, samples)}", "random-matched"]
-    other = "paper" if table.settings.policy == "cascade" else "cascade"
+    cascade = [] if table.settings.policy == "cascade" else ["odar:policy=cascade"]
     return {
         "fixed": fixed,
-        "baselines": ["paper", *fixed, *routed, *hindsight],
+        "baselines": ["paper", *cascade, *fixed, *routed, *hindsight],
         "fusion-rules": [f"paper:rule={rule}" for rule in sorted(RULES.names())],
         "ablations": [
-            "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}", f"odar:policy={other}",
+            "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}",
+            *(cascade or ["odar:policy=paper"]),
             "odar:dispatch=off",
             "odar:statistics=recording", "odar:statistics=none", "odar:estimator=length",
         ],

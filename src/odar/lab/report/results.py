@@ -209,7 +209,7 @@ def _pareto(
     return exhibit(f"pareto-{key}", rows, [0], columns=columns, words=words, draw=draw, size=(4.9, 4.4))
 
 
-MARKERS = "osD^v<>pP*XhdH"
+MARKERS = "osD^v<>pP*XhdH8"
 """Shapes of the points, in the order of the policies."""
 
 
