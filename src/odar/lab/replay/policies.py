@@ -358,14 +358,13 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
     ensemble = ["ensemble"] if samples > 1 else []
     medium = ["always-medium"] if table.samples(SLOW, Step.VERIFY) else []
     routed = ["length-adaptive", *ensemble, f"best-of-n:n={min(5, samples)}", "random-matched"]
-    cascade = [] if table.settings.policy == "cascade" else ["odar:policy=cascade"]
+    other = "paper" if table.settings.policy == "cascade" else "cascade"
     return {
         "fixed": fixed,
-        "baselines": ["paper", *cascade, *fixed, *routed, *hindsight],
+        "baselines": [*dict.fromkeys(("paper", other)), *fixed, *routed, *hindsight],
         "fusion-rules": [f"paper:rule={rule}" for rule in sorted(RULES.names())],
         "ablations": [
-            "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}",
-            *(cascade or ["odar:policy=paper"]),
+            "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}", f"odar:policy={other}",
             "odar:dispatch=off",
             "odar:statistics=recording", "odar:statistics=none", "odar:estimator=length",
         ],

@@ -57,7 +57,6 @@ Line = tuple[Sequence[float], Colour, Any]
 """Values, colour and line style of matplotlib."""
 
 
-OWN_NAMES = {"odar": "ODAR", "odar:rule=none": "no fusion", "odar:policy=cascade": "the cascade"}
 SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN"}
 
 
@@ -155,10 +154,10 @@ def policy_label(spec: str) -> str:
     ['SC-5', 'no fusion', 'cascade, economy']
     """
     name, _, options = spec.partition(":")
-    if spec in OWN_NAMES:
-        return OWN_NAMES[spec]
+    if spec == "odar:rule=none":
+        return "no fusion"
     if name == "odar":
-        return options
+        return options or "ODAR"
     if name in SHORT_NAMES:
         return f"{SHORT_NAMES[name]}-{options.partition('=')[2]}"
     return name.replace("-", " ") + (f", {options.removeprefix('dial=')}" if options else "")
