@@ -1,7 +1,7 @@
-"""Start a model server only if its weights fit the GPUs and are pinned to a commit: one clear line before hundreds of gigabytes
-are fetched, not an out-of-memory error after.
+"""Start a model server only if its weights fit the GPUs: one clear line before hundreds of gigabytes are fetched, not an
+out-of-memory error after.
 
-    python3 check_gpus.py --weights-gb 690 --gpus 8 -- vllm serve … --revision=COMMIT
+    python3 check_gpus.py --weights-gb 690 --gpus 8 -- vllm serve …
 
 The standard library alone, since it runs in vLLM's image. A tenth of the memory is left to CUDA and activations, as vLLM does
 (--gpu-memory-utilization), and 5% of the weights to the KV cache.
@@ -9,7 +9,6 @@ The standard library alone, since it runs in vLLM's image. A tenth of the memory
 
 import argparse
 import os
-import re
 import subprocess
 import sys
 
@@ -39,14 +38,6 @@ def problem(memory_gb: list[float], weights_gb: float, gpus: int) -> str:
     return ""
 
 
-def unpinned(command: list[str]) -> str:
-    """Why these weights may be others at the next start; empty if they are pinned."""
-    revision = next((part.removeprefix("--revision=") for part in command if part.startswith("--revision=")), "")
-    if re.fullmatch(r"[0-9a-f]{40}", revision):
-        return ""
-    return f"--revision is {revision!r}, not a commit of the weights"
-
-
 def main() -> None:
     """Check, then become the server."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -55,7 +46,7 @@ def main() -> None:
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args()
     command = [part for part in given.command if part != "--"]
-    found = problem(gpu_memory_gb(), given.weights_gb, given.gpus) or unpinned(command)
+    found = problem(gpu_memory_gb(), given.weights_gb, given.gpus)
     if found:
         sys.exit(f"check_gpus: {found}; see docs/guides/deploy.md")
     if command:

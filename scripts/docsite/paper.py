@@ -60,6 +60,7 @@ def measure() -> dict[str, Any]:
     from odar.lab.replay.table import load_tables
     from odar.lab.report.findings import replay_recordings
     from odar.lab.report.page import to_json
+    from odar.lab.report.results import more_for_harder
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
@@ -70,6 +71,7 @@ def measure() -> dict[str, Any]:
             for slug, rows in part["tables"].items()
         }
         found[name] = {"items": part["items"], "tables": tables, "paths": paper_paths(findings)}
+        found[name]["more_for_harder"] = list(more_for_harder(findings, findings.outcomes["paper"]) or [])
     return _rounded({**found, **_estimator(), "other": other_recordings()})
 
 
@@ -86,7 +88,7 @@ OTHER = {
 
 
 def other_recordings() -> dict[str, dict[str, Any]]:
-    """Changes of accuracy in the recordings of other agents and prompts, each on the questions that both have."""
+    """Changes in the recordings of other agents and prompts, each on the questions that both have."""
     from odar.lab.replay.policies import run_policy
     from odar.lab.replay.table import load_table, shared_rows
     from odar.lab.statistics import difference
@@ -99,11 +101,14 @@ def other_recordings() -> dict[str, dict[str, Any]]:
         rows, theirs = shared_rows(base.column("key"), table.column("key"))
         row: dict[str, Any] = {"what": what, "paper": said, "policy": policy.replace("-", " ")}
         for column, spec in (("changed", policy), ("paper's policy", "paper")):
-            before, after = run_policy(base, spec).score[rows], run_policy(table, spec).score[theirs]
-            change = difference(after, before).interval
+            before, after = run_policy(base, spec), run_policy(table, spec)
+            change = difference(after.score[theirs], before.score[rows]).interval
             row[column] = [change.value, change.low, change.high]
             if spec == policy:
-                row["differing"] = int((before != after).sum())
+                row["differing"] = int((before.score[rows] != after.score[theirs]).sum())
+                row["tokens"] = float(after.tokens[theirs].sum() / before.tokens[rows].sum() - 1)
+            else:
+                row["dollars"] = float(after.cost_usd[theirs].sum() / before.cost_usd[rows].sum() - 1)
         found[name] = row
     return found
 
@@ -135,6 +140,7 @@ def training() -> dict[str, Any]:
     anchors = rows["anchors"] * weight
     return {
         "values": shipped["training"],
+        "rows": sum(rows.values()),
         "acc_fast": shipped["about"]["acc_fast"],
         "parse_penalty": _PARSE_PENALTY,
         "anchors": rows["anchors"],
@@ -181,7 +187,7 @@ def render(figures: dict[str, Any]) -> str:
     measured = json.loads((ROOT / "docs/data/measured.json").read_text("utf-8"))
     return environment.from_string(TEMPLATE.read_text("utf-8")).render(
         ours=_cell(figures), figures=figures, measured=measured, training=training(), **_importance(),
-        statuses=statuses(), other=lambda name, column="paper's policy": _interval(figures["other"][name][column]), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
+        statuses=statuses(), signed=lambda value, form="+.2f": f"{value:{form}}".replace("-", "−"), other=lambda name, column="paper's policy": _interval(figures["other"][name][column]), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
         large_models=large_models(), gains=sorted((over.split()[0] for _, over in large_models()), key=_number), vocabularies=vocabularies(),
         local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip

@@ -11,6 +11,7 @@ choices {fast, second, slow} at equal cost, over the middle half of the cost ran
 - day one: skills by price tier, shipped quantiles. 400 unlabelled: skills from agreement, own quantiles. 400 labels: skills
   and a few weights fitted near the shipped ones. These 400 items are never judged.
 - Intervals: 95%, of the median, from 1,000 draws of slow models with replacement; triples that share one go together.
+- paper: the paper's policy against the same hull at its own cost, where d is known (MMLU-Pro); it needs no fit.
 - `--set-aside`: teaches the other families and two thirds of the items, and judges triples of `SET_ASIDE` on the last third.
 """
 
@@ -22,7 +23,19 @@ from pathlib import Path
 
 import numpy as np
 from cascade.fit import Signals, fit_weights, known_shares, random_walks
-from cascade.frontier import Table, Triple, answers_of, curve, gain, gate_curve, qualifying, table
+from cascade.frontier import (
+    Table,
+    Triple,
+    answers_of,
+    at_cost,
+    curve,
+    gain,
+    gate_curve,
+    paper_point,
+    qualifying,
+    table,
+    upper_hull,
+)
 from cascade.recorded import Recorded, load
 
 from odar.lab.calibration.belief_fit import Answers, fit_with_labels
@@ -187,6 +200,18 @@ def judge(
             }
 
 
+def judge_paper(
+    recorded: Recorded, triples: Sequence[Triple], items: np.ndarray
+) -> Iterator[tuple[float, int, float, float]]:
+    """Ratio, slow model, points over the hull at the same cost, and points over slow, for each triple and ratio."""
+    for triple in triples:
+        fast, second, slow = (float(recorded.right[m, items].mean()) for m in triple.models)
+        for ratio in RATIOS:
+            cost, right = paper_point(recorded, triple, ratio, items)
+            hull = upper_hull([(1.0, fast), (1.0, second), (float(ratio), slow)])
+            yield ratio, triple.slow, 100 * (right - float(at_cost(hull, np.array(cost)))), 100 * (right - slow)
+
+
 def interval(gains: np.ndarray, slow: np.ndarray, draws: int = 1000) -> str:
     """95% interval of the median; triples with the same slow model are drawn together."""
     groups = [gains[slow == model] for model in np.unique(slow)]
@@ -237,6 +262,7 @@ def main() -> None:
     for name in options.sets:
         recorded = sets[name]
         results: dict[str, list[dict[str, float]]] = {}
+        paper: list[tuple[float, int, float, float]] = []
         for seed in range(options.splits):
             rng = np.random.default_rng(seed)
             order = rng.permutation(len(recorded.prior))
@@ -249,14 +275,17 @@ def main() -> None:
                 ways = [((first | second) - set(SET_ASIDE), set(SET_ASIDE))]
             for taught, unseen in ways:
                 learned_from = order[:half] if name == "mmlu_pro" else np.arange(len(sets["mmlu_pro"].prior))
-                belief = fitted(sets, taught, name, learned_from, seed)
+                alone = options.rows == ["paper"]
+                belief = Belief.load() if alone else fitted(sets, taught, name, learned_from, seed)
                 seen, items = order[:LABELS], np.sort(order[half:])
                 triples = qualifying(recorded, models_of(recorded, unseen))
                 if options.triples and len(triples) > options.triples:
                     triples = [triples[i] for i in rng.choice(len(triples), options.triples, replace=False)]
                 shipped_from = order[:half] if name == "mmlu_pro" else order[:LABELS]
                 shipped = Signals.shipped(recorded, models_of(recorded, taught), shipped_from)
-                for row in options.rows:
+                if "paper" in options.rows and not np.isnan(recorded.prior).any():
+                    paper.extend(judge_paper(recorded, triples, items))
+                for row in [each for each in options.rows if each != "paper"]:
                     known = seen[: int(row.split()[0])] if row[0].isdigit() else seen
                     signals = shipped, Signals.own(recorded, known)
                     if options.reliability:
@@ -271,6 +300,13 @@ def main() -> None:
         for row, judged in results.items():
             if judged:
                 report(name, row, judged)
+        for ratio in RATIOS if paper else ():
+            slow, over, lost = np.array([each[1:] for each in paper if each[0] == ratio]).T
+            print(
+                f"| {name} | paper | {ratio} | {len(over)} | {np.median(over):+.2f} {interval(over, slow)} "
+                f"| {(over > 0).mean():.0%} | over slow {np.median(lost):+.2f} |",
+                flush=True,
+            )
     if options.reliability:
         draw_reliability(options.reliability, drawn)
 

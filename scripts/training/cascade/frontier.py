@@ -163,6 +163,13 @@ def gain(points: Curve, fixed: Sequence[tuple[float, float]], ratio: float) -> f
     return 100 * float((at_cost(points, cost) - at_cost(upper_hull(fixed), cost)).mean())
 
 
+def paper_point(recorded: Recorded, triple: Triple, ratio: float, items: np.ndarray) -> tuple[float, float]:
+    """Cost and accuracy of the paper's policy: fast alone below τ1, slow's answer above; no samples or verifications are recorded."""
+    asked = recorded.prior[items] >= 0.3
+    right = np.where(asked, recorded.right[triple.slow, items], recorded.right[triple.fast, items])
+    return 1 + ratio * float(asked.mean()), float(right.mean())
+
+
 def gate_curve(found: Table, ratio: float) -> Curve:
     """Fast, then the plain gate (fast and second, slow where they differ) unless it costs more than slow, then slow."""
     fast, slow = (1.0, float(found.right["F"].mean())), (float(ratio), float(found.right["L"].mean()))

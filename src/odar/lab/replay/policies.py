@@ -346,7 +346,7 @@ def suites(table: ReplayTable) -> dict[str, list[str]]:
     other = "paper" if table.settings.policy == "cascade" else "cascade"
     found = {
         "fixed": fixed,
-        "baselines": ["paper", *fixed, *routed, *hindsight],
+        "baselines": [*dict.fromkeys(("paper", other)), *fixed, *routed, *hindsight],
         "fusion-rules": [f"paper:rule={rule}" for rule in sorted(RULES.names())],
         "ablations": [
             "single-fast", *medium, "always-hard", f"odar:rule={NO_FUSION}", f"odar:policy={other}",

@@ -184,7 +184,7 @@ def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes],
     return exhibit(f"pareto-{key}", rows, columns=columns, words={"price": key}, draw=draw, size=(4.9, 4.4))
 
 
-MARKERS = "osD^v<>pP*XhdH"
+MARKERS = "osD^v<>pP*XhdH8"
 """Shapes of the points, in the order of the policies."""
 
 
@@ -258,14 +258,27 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         path_legend(canvas)
 
     notes = []
-    if len(by_benchmark) > 2:
-        failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
-        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:-1]]) for i in (3, 4))
-        notes = [
-            f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
-            f"and with calls {by_calls:.2f}."
-        ]
+    for name, outcome in (("ODAR", odar), ("the paper's policy", findings.outcomes["paper"])):
+        if found := more_for_harder(findings, outcome):
+            by_hard, by_calls = (f"{r:.2f}".replace("-", "−") for r in found)
+            notes.append(
+                f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard}, "
+                f"and with calls {by_calls} ({name})."
+            )
     return [exhibit("mix", rows, draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
+
+
+def more_for_harder(findings: Findings, outcome: Outcomes) -> tuple[float, float] | None:
+    """Over benchmarks, r of the fast agent's error rate with the share of Hard and with calls.
+
+    None for fewer than three benchmarks, and where all have the same calls.
+    """
+    masks = findings.benchmarks.values()
+    calls = [float(outcome.calls[mask].mean()) for mask in masks]
+    if len(calls) < 3 or len(set(calls)) == 1:
+        return None
+    failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
+    return pearson(failed, [outcome.rows(mask).mix[2] for mask in masks]), pearson(failed, calls)
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
