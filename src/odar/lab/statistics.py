@@ -1,4 +1,4 @@
-"""Comparisons of policies (SPEC 7.4): intervals over folds, paired differences, tests, corrections for many tests."""
+"""Comparisons of policies (SPEC 7.4): intervals over folds, paired differences, tests, adjusted p-values."""
 
 from __future__ import annotations
 
@@ -101,8 +101,8 @@ def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
 def _t_quantile(freedom: int) -> float:
     """The quantile of the t distribution for a two-sided 95% interval.
 
-    For a whole number of degrees of freedom, P(|T| < √freedom · tan a) is a finite sum of powers of cos a (Abramowitz
-    and Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
+    For a whole number of degrees of freedom, P(|T| < √freedom · tan a) is a finite sum of powers of cos a
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
     """
     powers = np.arange(freedom % 2, freedom - 1, 2)
     factors = np.cumprod(np.append(1.0, (powers[:-1] + 1) / (powers[:-1] + 2)))[: len(powers)]
