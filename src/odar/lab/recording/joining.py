@@ -120,6 +120,8 @@ class Imported:
     """Questions of the fast model that are not in all files, or that alone have no label."""
     unpriced: tuple[str, ...]
     """Models of unknown price, some of whose answers have no cost either."""
+    uncounted: tuple[str, ...]
+    """Models of known price, some of whose answers have neither a cost nor token counts."""
 
     @property
     def warnings(self) -> list[str]:
@@ -133,10 +135,18 @@ class Imported:
                 f"no answer of any model is right, such as {example}: are the right answers in another form? name "
                 "their column with --map gold=COLUMN, or a grader with --score-by"
             )
-        return found + [
-            f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
-            for model in self.unpriced
-        ]
+        return (
+            found
+            + [
+                f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
+                for model in self.unpriced
+            ]
+            + [
+                f"answers of {model} have no token counts: costs follow from the length of the texts; name the columns "
+                "with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
+                for model in self.uncounted
+            ]
+        )
 
 
 def import_models(
@@ -177,9 +187,11 @@ def import_models(
     }
     items = to_items(joined, odar.estimator, name, by_agent, kinds)
     questions = {(each.set, each.id) for each in models[agents[FAST]]}
-    unpriced = {each.model for item in items for each in item.attempts if each.output_usd is None}
+    costless = {each.agent for item in items for each in item.attempts if each.output_usd is None}
+    unpriced = tuple(model for agent, model in agents.items() if agent in costless and by_agent[agent] is None)
+    uncounted = tuple(model for agent, model in agents.items() if agent in costless and by_agent[agent] is not None)
     header = imported_header(odar, items, files, by_agent)
-    return Imported(header, items, agents, len(questions) - len(joined), tuple(sorted(unpriced)))
+    return Imported(header, items, agents, len(questions) - len(joined), unpriced, uncounted)
 
 
 def _implied_price(answers: Sequence[ImportedAnswer], cost: float | None) -> Price | None:
