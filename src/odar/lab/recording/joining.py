@@ -135,18 +135,16 @@ class Imported:
                 f"no answer of any model is right, such as {example}: are the right answers in another form? name "
                 "their column with --map gold=COLUMN, or a grader with --score-by"
             )
-        return (
-            found
-            + [
-                f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
-                for model in self.unpriced
-            ]
-            + [
-                f"answers of {model} have no token counts: costs follow from the length of the texts; name the columns "
-                "with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
-                for model in self.uncounted
-            ]
-        )
+        found += [
+            f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
+            for model in self.unpriced
+        ]
+        found += [
+            f"answers of {model} have no token counts, so their costs follow from the length of the texts; name "
+            "their columns with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
+            for model in self.uncounted
+        ]
+        return found
 
 
 def import_models(
