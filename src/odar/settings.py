@@ -309,7 +309,8 @@ class Settings:
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
             return self._card(model, ModelSettings(provider=provider, id=rest, logprobs=True, images=True))
-        raise UnknownName("model", model, self.models)
+        remedy = "`odar models` lists the known ones; any other is PROVIDER/MODEL, such as openai/gpt-5.1"
+        raise UnknownName("model", model, self.models, remedy)
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
         """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
