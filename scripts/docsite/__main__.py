@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
                 print(f"wrote {path}")
             return 0
         case ["paper"]:
-            from docsite import paper  # numpy, scipy and the recordings
+            from docsite import paper  # numpy and the recordings
 
             for path in paper.write():
                 print(f"wrote {path}")
