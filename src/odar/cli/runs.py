@@ -172,7 +172,11 @@ def run_items(
             budget_usd=run.budget,
             on_progress=on_progress,
         )
-        done = asyncio.run(running)
+        try:
+            done = asyncio.run(running)
+        except KeyboardInterrupt:
+            notice("the same command continues from here; what is paid for is kept")
+            raise
     return done, read_failures(journal, items)
 
 
