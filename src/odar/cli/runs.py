@@ -162,21 +162,21 @@ def run_items(
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
     """Do the work on every item that is not in the journal; return the progress and the errors by item."""
     finished = len(items) - len(journal.missing(items))
-    with progress_bar(len(items), finished, quiet=quiet) as on_progress:
-        running = run_work(
-            items,
-            on_engine(run, work),
-            journal,
-            rates=rates_of(settings),
-            concurrency=run.concurrency,
-            budget_usd=run.budget,
-            on_progress=on_progress,
-        )
-        try:
+    try:
+        with progress_bar(len(items), finished, quiet=quiet) as on_progress:
+            running = run_work(
+                items,
+                on_engine(run, work),
+                journal,
+                rates=rates_of(settings),
+                concurrency=run.concurrency,
+                budget_usd=run.budget,
+                on_progress=on_progress,
+            )
             done = asyncio.run(running)
-        except KeyboardInterrupt:
-            notice("the same command continues from here; what is paid for is kept")
-            raise
+    except KeyboardInterrupt:
+        notice("the same command continues from here; what is paid for is kept")
+        raise
     return done, read_failures(journal, items)
 
 
