@@ -161,7 +161,8 @@ def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool)
     if chosen is None and servers:
         chosen = models_of_servers(providers)
     if chosen is None:
-        others = [f"{key} is set but has no default models" for key in keys_of(providers, environ).values()]
+        keys = keys_of(providers, environ).items()
+        others = [f"{key} is set, but there is no default model: name {name}/MODEL" for name, key in keys]
         return "local", ", ".join(others) or "no API key is set and no local server answers", {}
     named = {"fast": chosen.fast, "second": chosen.second, "slow": chosen.slow}
     models: Layer = {(agent, "model"): (model, "chosen") for agent, model in named.items() if model}
