@@ -240,7 +240,8 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
-        spent += f"; the cost of {overview['cost_unknown']:,} is unknown"
+        known = f"{spent}; the" if overview["cost_usd"] else "the"
+        spent = f"{known} cost of {overview['cost_unknown']:,} is unknown"
     console = Console(width=WIDTH, highlight=False, markup=False)
     console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
