@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from odar.catalogue import Price
 from odar.config import load_settings
-from odar.errors import SettingsError
+from odar.errors import SettingsError, UnknownName
 from odar.policy.experts import Expert
 from odar.types import Usage
 
@@ -18,12 +18,6 @@ def test_cached_input_has_its_own_price_and_reasoning_is_output():
     assert price.cost(Usage(1_000_000, 250_000, 100_000, 90_000)) == pytest.approx(0.75 * 2 + 0.25 * 0.5 + 0.1 * 8)
 
 
-@pytest.mark.parametrize("usage", [Usage(), Usage(input=5), Usage(output=5)])
-def test_unknown_tokens_cost_an_unknown_amount(usage):
-    assert Price(1.0, 1.0, 1.0).cost(usage) is None
-    assert Price(0.0, 0.0, 0.0).cost(usage) == 0.0
-
-
 def test_cache_writes_are_priced_by_their_lifetime():
     price = Price(3.0, 0.3, 15.0, written=3.75, written_1h=6.0)
     usage = Usage(100, 20, 10, 0, written=50, written_1h=30)
@@ -33,6 +27,9 @@ def test_cache_writes_are_priced_by_their_lifetime():
 @pytest.mark.parametrize(
     "usage",
     [
+        Usage(),
+        Usage(input=5),
+        Usage(output=5),
         Usage(100, 0, 10, 0, written=50, written_1h=0),  # price unknown
         Usage(100, 0, 10, 0, written=50, written_1h=50),
         Usage(100, 60, 10, 0, written=50, written_1h=0),  # more parts than the whole has
@@ -43,6 +40,7 @@ def test_cache_writes_are_priced_by_their_lifetime():
 )
 def test_usage_without_a_known_price_has_an_unknown_cost(usage):
     assert Price(1.0, 0.1, 4.0, up_to=4000).cost(usage) is None
+    assert Price(0.0, 0.0, 0.0).cost(usage) == 0.0
 
 
 def test_a_cache_write_of_unknown_lifetime_has_an_unknown_cost():
@@ -81,6 +79,27 @@ def test_the_shipped_catalogue_is_consistent():
             assert not card.logprobs
             assert not card.n
     assert settings.card("gpt-5.1").extra == {"reasoning_effort": "none"}  # or there would be no log-probs
+
+
+@pytest.mark.parametrize(
+    ("model", "provider", "logprobs"),
+    [
+        ("gpt-4o-mini-2024-07-18", "openai", True),
+        ("claude-3-haiku-20240307", "anthropic", False),
+        ("gemini-2.0-flash-lite", "google", True),
+    ],
+)
+def test_a_vendors_model_needs_no_provider_in_its_name(model, provider, logprobs):
+    settings = load_settings("tiny", environ={})
+    short, full = settings.card(model), settings.card(f"{provider}/{model}")
+    assert (short.provider, short.id, short.logprobs) == (provider, model, logprobs)
+    assert short.price == full.price is not None
+    assert short.price_date
+
+
+def test_a_name_that_no_vendor_has_is_unknown():
+    with pytest.raises(UnknownName):
+        load_settings("tiny", environ={}).card("qwen2.5-72b-instruct")  # together and others sell it
 
 
 def card_at(name, effort):

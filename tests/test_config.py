@@ -46,18 +46,9 @@ def test_profiles_have_the_constants_of_the_spec():
         )
         assert ("\n\n" in settings.fast.stop) == (name == "paper")
     paper = load_settings("paper", environ={})
-    assert (paper.fast.temperature, paper.fast.top_p, paper.fast.max_tokens, paper.fast.timeout_s) == (
-        0.2,
-        0.9,
-        512,
-        10,
-    )
-    assert (paper.slow.temperature, paper.slow.top_p, paper.slow.max_tokens, paper.slow.timeout_s) == (
-        0.3,
-        0.95,
-        1024,
-        60,
-    )
+    fast, slow = paper.fast, paper.slow
+    assert (fast.temperature, fast.top_p, fast.max_tokens, fast.timeout_s) == (0.2, 0.9, 512, 10)
+    assert (slow.temperature, slow.top_p, slow.max_tokens, slow.timeout_s) == (0.3, 0.95, 1024, 60)
     assert (paper.fast.stop, paper.slow.stop) == (("\n\n", "Q:"), ("Wait", "User:"))
     assert (paper.fast.model, paper.slow.model, paper.fusion.beta) == ("gpt-5.1", "claude-4.5-sonnet", math.inf)
     reference = load_settings("open", environ={})
@@ -80,6 +71,7 @@ def test_profiles_have_the_constants_of_the_spec():
         ("fast = 1", "fast = 1 in {file} must be a table"),
         ("[models]\nx = 1", "models.x = 1 in {file} must be a table"),
         ("[models.x]\nid = 'y'", "setting models.x.provider is missing and has no default"),
+        ("[second]\neffort = 'low'", "setting second.model is missing and has no default"),
         ("[fusion]\nbeta = nan", "fusion.beta = nan in {file} must be at least 0"),
         ("[fast\n", "{file} is not valid TOML"),
         (
@@ -156,12 +148,9 @@ def _no_home(name):
     raise RuntimeError("Could not determine home directory.")
 
 
-def test_an_unknown_profile_names_the_known_ones():
+def test_a_profile_can_be_a_file(tmp_path):
     with pytest.raises(UnknownName, match="unknown profile 'papr'; did you mean 'paper'"):
         load_settings("papr")
-
-
-def test_a_profile_can_be_a_file(tmp_path):
     source = (Path(__file__).parent.parent / "src/odar/profiles/paper.toml").read_text()
     mine = tmp_path / "mine.toml"
     mine.write_text(source.replace("temperature = 0.3", "temperature = 0.4"))
@@ -170,14 +159,11 @@ def test_a_profile_can_be_a_file(tmp_path):
         load_settings(str(tmp_path / "none.toml"), environ={})
 
 
-def test_a_named_settings_file_must_exist(tmp_path):
+def test_a_named_settings_file_must_exist_and_be_text(tmp_path):
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(config=tmp_path / "none.toml", environ={})
     with pytest.raises(SettingsError, match="No such file"):
         load_settings(environ={"ODAR_CONFIG": str(tmp_path / "none.toml")})
-
-
-def test_a_binary_settings_file_is_rejected(tmp_path):
     (tmp_path / "odar.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match="not UTF-8"):
         load_settings(config=tmp_path / "odar.toml", environ={})
@@ -194,12 +180,9 @@ def test_thresholds_must_be_in_order():
         load_settings("tiny", environ={}, routing__tau1=0.8)
 
 
-def test_an_unknown_model_suggests_the_nearest_name():
+def test_a_model_is_one_of_the_catalogue_or_of_a_provider():
     with pytest.raises(UnknownName, match=r"unknown model 'gpt5.1'; did you mean 'gpt-5.1'"):
         load_settings("tiny", environ={}, fast__model="gpt5.1")
-
-
-def test_a_model_can_be_named_with_its_provider():
     card = load_settings("tiny", environ={}, fast__model="ollama/qwen3:4b").card("ollama/qwen3:4b")
     assert (card.provider, card.id, card.price, card.n) == ("ollama", "qwen3:4b", None, False)
 

@@ -14,7 +14,7 @@ from odar import formats
 from odar.calibration_file import load_calibration
 from odar.difficulty.estimator import LearnedEstimator
 from odar.errors import InputError, OdarError, SettingsError, StoreError
-from odar.formats import MAX_DEPTH, check_format, deeper_than, dump_json, load_json
+from odar.formats import MAX_DEPTH, check_format, dump_json, load_json, load_toml
 from odar.lab.recording.files import open_recording
 from odar.served.alignment import ServedAlignment
 
@@ -36,9 +36,12 @@ def depth(value) -> int:
     return 1 + max(map(depth, value.values() if isinstance(value, dict) else value), default=0)
 
 
-@given(SMALL, st.integers(0, 8))
-def test_deeper_than_matches_the_definition_of_depth(value, limit):
-    assert deeper_than(limit, value) == (depth(value) > limit)
+def test_toml_is_rejected_for_its_depth():
+    deepest = ".".join("a" * MAX_DEPTH) + " = 1"
+    assert depth(load_toml(deepest)) == MAX_DEPTH
+    for text in (f"a.{deepest}", "a = " + "[" * MAX_DEPTH + "]" * MAX_DEPTH, "a = " + "[" * 5_000):
+        with pytest.raises(ValueError, match="nested too deeply"):
+            load_toml(text)
 
 
 @given(SMALL, st.integers(0, 8), st.booleans())
@@ -172,7 +175,7 @@ def test_depth_is_the_same_on_bytes_and_on_the_value(tree, limit, piece_bytes):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(formats, "_PIECE_BYTES", piece_bytes)
         raw = json.dumps(tree).encode()
-        assert formats.json_deeper_than(limit, raw) == formats.deeper_than(limit, tree)
+        assert formats.json_deeper_than(limit, raw) == (depth(tree) > limit)
         assert formats.load_json(raw) == tree
 
 

@@ -30,7 +30,7 @@ from dataclasses import asdict, dataclass
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from odar.policy.answers import extract_answer
 from odar.policy.equivalence import equivalent
@@ -84,9 +84,18 @@ class Stub(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[Item] = ()) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.items = sorted(items, key=lambda item: -len(item["prompt"]))
+
+    def __enter__(self) -> Self:
+        """Serve until the end of the block."""
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.shutdown()
+        super().__exit__(*error)
 
     @property
     def url(self) -> str:
@@ -363,14 +372,12 @@ def main() -> int:
     if given.local:
         tables["local pair"] = run(LOCAL, items, "qwen2.5-coder-1.5b", model, given.keep)
     else:
-        stub = Stub(items)
-        threading.Thread(target=stub.serve_forever, daemon=True).start()
-        if given.transcript:
-            given.transcript.write_text(transcript(_settings(stub, 10.0), items), "utf-8")
-            return 0
-        for ratio in given.ratio or (3.0, 10.0, 20.0):
-            tables[f"price ratio {ratio:g}"] = run(_settings(stub, ratio), items, "deep", model)
-        stub.shutdown()
+        with Stub(items) as stub:
+            if given.transcript:
+                given.transcript.write_text(transcript(_settings(stub, 10.0), items), "utf-8")
+                return 0
+            for ratio in given.ratio or (3.0, 10.0, 20.0):
+                tables[f"price ratio {ratio:g}"] = run(_settings(stub, ratio), items, "deep", model)
     if given.json:
         print(json.dumps(tables, indent=1))
     for title, rows in tables.items() if not given.json else ():

@@ -3,7 +3,7 @@
     PYTHONPATH=src python scripts/benchmarks/replay_sessions.py docs/data/agent-sessions.jsonl.gz
     PYTHONPATH=src python scripts/benchmarks/replay_sessions.py FILE --fast claude-haiku-4-5 --slow claude-4.5-sonnet --json
 
-The file is made by scripts/benchmarks/capture_sessions.py. Every request is read by the gateway's own readers and answered by the
+The file holds requests of real clients, captured with a scripted model. Every request is read by the gateway's own readers and answered by the
 engine. Only the two models are simulated: both give the reply of the transcript, the fast one unsurely at steps that the
 script of the task marks as hard. Each provider has a prompt cache: the longest common prefix with what the model read
 in the last five minutes, in blocks of 128 tokens from 1,024 on, as OpenAI documents it; where the catalogue has a price
@@ -202,7 +202,7 @@ def _common(one: str, two: str) -> int:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("file", type=Path, help="captured sessions, by scripts/benchmarks/capture_sessions.py")
+    parser.add_argument("file", type=Path, help="captured sessions")
     parser.add_argument("--fast", default="gpt-5.4-nano", help="the fast agent's model, for its prices")
     parser.add_argument("--slow", default="gpt-5.4", help="the slow agent's model, for its prices")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -218,16 +218,9 @@ def main() -> None:
     clients = sorted({session["client"] for session in found})
     print(f"{len(found)} sessions, {requests} requests, {hard} hard steps; clients: {', '.join(clients)}")
     print(f"{given.fast} / {given.slow}\n")
-    heads = (
-        "routing",
-        "US dollars",
-        "calls",
-        "switches per session",
-        "cached input",
-        "hard steps with the slow agent",
-    )
-    heads += ("sessions above always slow",)
-    print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
+    print("| routing | US dollars | calls | switches per session | cached input ", end="")
+    print("| hard steps with the slow agent | sessions above always slow |")
+    print("|---" * 7 + "|")
     alone = results["always slow"].usd_of
     for way, t in results.items():
         share, taken = f"{t.cached / t.read:.0%}", f"{t.hard}/{hard}"

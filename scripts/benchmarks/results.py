@@ -24,7 +24,7 @@ from odar.config import with_values
 from odar.lab.calibration.compare import Goal, compare, walk_all
 from odar.lab.calibration.fit import fit_calibration
 from odar.lab.intervals import Interval, bootstrap_mean
-from odar.lab.replay.outcomes import Outcomes, upper_hull
+from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, mean_outcomes, upper_hull
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable, load_table
 from odar.policy.arrays import Array
@@ -50,47 +50,30 @@ class Row:
     """A policy on the judged questions: means over draws for each question."""
 
     name: str
-    score: Array
-    cost_usd: Array
-    calls: Array
+    outcome: Outcomes
     over_fixed: Array | None = None
-    """Difference to the best mixture of fixed choices of the same cost; None for those themselves."""
+    """Difference to the best mixture of fixed choices of the same cost (SPEC 9.9); None for those themselves."""
+
+    @property
+    def score(self) -> Array:
+        return self.outcome.score
 
     @property
     def point(self) -> tuple[float, float]:
         """Dollars per 1,000 questions and accuracy."""
-        return 1000 * float(self.cost_usd.mean()), float(self.score.mean())
-
-
-def mixture(fixed: Sequence[Row], cost_usd: float) -> Array:
-    """The score of the best random mixture of fixed choices at this cost (SPEC 9.9), for each question."""
-    points = {row.point: row.score for row in fixed}
-    hull = upper_hull(list(points))
-    cost = 1000 * cost_usd
-    after = next((i for i, (at, _) in enumerate(hull) if at > cost), len(hull))
-    if after in (0, len(hull)):
-        return points[hull[min(after, len(hull) - 1)]]
-    low, high = hull[after - 1], hull[after]
-    share = (cost - low[0]) / (high[0] - low[0])
-    return (1 - share) * points[low] + share * points[high]
+        return 1000 * float(self.outcome.cost_usd.mean()), float(self.score.mean())
 
 
 def row_of(name: str, choices: Sequence[Outcomes], fixed: Sequence[Row]) -> Row:
     """A policy that was fitted to several draws, on the same questions."""
-    over = [each.score - mixture(fixed, float(each.cost_usd.mean())) for each in choices] if fixed else []
-    means = [np.mean([getattr(each, key) for each in choices], axis=0) for key in ("score", "cost_usd", "calls")]
-    return Row(name, *means, np.mean(over, axis=0) if over else None)
+    known = [row.outcome for row in fixed]
+    over = [each.score - best_mixture(known, float(each.cost_usd.mean())).score for each in choices if fixed]
+    return Row(name, mean_outcomes(choices), np.mean(over, axis=0) if over else None)
 
 
 def cascade(dial: str, **more: object) -> dict:
     """The settings of a cascade."""
     return {"policy": "cascade", **more, "routing.dial": dial}
-
-
-def paper_row(table: ReplayTable, fixed: Sequence[Row]) -> Row:
-    """The paper's policy as published: τ 0.3 and 0.7, argmin of F̃, equal votes."""
-    found = run_policy(table, "paper")
-    return row_of("paper", [found], fixed)
 
 
 def why_paper(table: ReplayTable) -> str:
@@ -118,7 +101,7 @@ def table_lines(rows: Sequence[Row], slow: Row, strata: Sequence[str]) -> list[s
         dollars, share = row.point[0], row.point[0] / slow.point[0]
         digits = 3 if slow.point[0] > 0.1 else 4
         lines.append(
-            f"| {row.name} | {accuracy} | {dollars:.{digits}f} | {share:.2f} | {over} | {row.calls.mean():.2f} |"
+            f"| {row.name} | {accuracy} | {dollars:.{digits}f} | {share:.2f} | {over} | {row.outcome.calls.mean():.2f} |"
         )
     return lines
 
@@ -130,11 +113,10 @@ def verdict(found: Interval) -> str:
 
 def share_at_slow(rows: Sequence[Row], slow: Row) -> str:
     """At which share of slow's cost a curve is as accurate as slow, interpolated along the dial."""
-    hull = upper_hull([row.point for row in rows])
-    if hull[-1][1] < slow.point[1]:
+    cost = cost_at_accuracy([row.outcome for row in rows], slow.point[1])
+    if cost is None:
         return "at no dial as accurate as the slow model"
-    cost = float(np.interp(slow.point[1], [right for _, right in hull], [cost for cost, _ in hull]))
-    return f"as accurate as the slow model at {cost / slow.point[0]:.2f} of its cost"
+    return f"as accurate as the slow model at {1000 * cost / slow.point[0]:.2f} of its cost"
 
 
 # --- the local pair ----------------------------------------------------------------------------------------------
@@ -157,7 +139,7 @@ def local_pair(recording: Path) -> list[str]:
     without = [
         row_of(f"without labels, {dial}", walk_all(unlabelled, [cascade(dial)]), fixed) for dial in NAMED_DIALS
     ]
-    paper = paper_row(table, fixed)
+    paper = row_of("paper", [run_policy(table, "paper")], fixed)
     shipped = load_table(recording, calibration="local", split="judge")
     draw(FIGURES / "results.svg", [("the local pair", fixed, paper, without, calibrated)])
     rows = [*fixed, paper, *without, *calibrated]
@@ -294,7 +276,7 @@ def large_models(data: Path) -> list[str]:
         judged, pool = split(table)
         fixed = [row_of(name, walk_all(judged, [{"policy": name}]), []) for name in table.agents]
         slow = fixed[-1]
-        paper = paper_row(judged, fixed)
+        paper = row_of("paper", [run_policy(judged, "paper")], fixed)
         choices = walk_all(judged, [cascade(dial) for dial in CURVE])
         without = [row_of(f"no labels, {dial}", [each], fixed) for dial, each in zip(CURVE, choices, strict=True)]
         few = calibrated_rows(judged, pool, LABELS[0], NAMED_DIALS, fixed)

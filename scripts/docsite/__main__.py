@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import sys
+from pkgutil import resolve_name
 
 from docsite.build import build
-from docsite.reference import write_all
+
+WRITERS = {
+    "reference": "docsite.reference:write_all",
+    "paper": "docsite.paper:write",
+    "cases": "docsite.paper:write_cases",
+    "explanations": "docsite.explanations:write_explanations",
+    "screenshots": "docsite.screenshots:write_screenshots",
+}
+"""What writes pages and figures, imported when it runs: some need matplotlib or a browser."""
 
 
 def main(arguments: list[str]) -> int:
     """Run one of the commands and return the exit code."""
     match arguments:
-        case ["reference"]:
-            for path in write_all():
+        case [name] if name in WRITERS:
+            for path in resolve_name(WRITERS[name])():
                 print(f"wrote {path}")
-            return 0
-        case ["paper"]:
-            from docsite import paper  # numpy and the recordings
-
-            for path in paper.write():
-                print(f"wrote {path}")
-            return 0
-        case ["screenshots"]:
-            from docsite.screenshots import write_screenshots
-
-            for path in write_screenshots():
-                print(f"wrote {path}")
-            return 0
-        case ["cases"]:
-            from docsite import paper
-
-            print(f"wrote {paper.write_cases()}")
             return 0
         case ["build", generator]:
             found = build(generator)

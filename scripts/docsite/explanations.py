@@ -1,27 +1,23 @@
 """Four explanations for docs/guides/traces.md: agreement, a hard question, slow asked first, and a tool call.
 
-    python scripts/docsite/explanations.py [--write]
-
 A stub server gives the replies below in OpenAI's protocol, with log-probabilities, so only the models are simulated: a cheap one, a
 cheap one of another family, and a strong one that costs five times as much. The rest is `odar ask --explain`, and
-for the tool call `odar.ask`. Without --write the page goes to standard output.
+for the tool call `odar.ask`.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
-import json
 import re
 import tempfile
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from benchmarks.everyday import Stub
 from click.testing import CliRunner
 
+from docsite.markdown import ROOT
 from odar.cli.ask import command
 from odar.cli.explain import print_explanation
 from odar.config import load_settings
@@ -29,7 +25,7 @@ from odar.conversation import ChatParameters, Message, Tool
 from odar.engine import Odar
 from odar.types import Query
 
-PAGE = Path(__file__).parents[2] / "docs" / "guides" / "traces.md"
+PAGE = ROOT / "docs" / "guides" / "traces.md"
 BEGIN = "<!-- EXPLANATIONS: written by scripts/docsite/explanations.py -->"
 END = "<!-- END EXPLANATIONS -->"
 SETTINGS = """
@@ -86,11 +82,10 @@ REPLIES = {
 }
 
 
-class Handler(BaseHTTPRequestHandler):
+class ThreeModels(Stub):
     """The chat completions of three models."""
 
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+    def reply(self, body: dict[str, Any]) -> dict[str, Any]:
         question = body["messages"][-1]["content"]
         message: dict[str, Any] = {"role": "assistant", "content": None}
         tokens: list[dict[str, Any]] = []
@@ -106,46 +101,25 @@ class Handler(BaseHTTPRequestHandler):
         choice["logprobs"] = {"content": tokens}
         prompt = sum(len(turn["content"]) // 4 + 4 for turn in body["messages"])
         usage = {"prompt_tokens": prompt, "completion_tokens": len(tokens) or 12}
-        reply = {
-            "id": "1",
-            "object": "chat.completion",
-            "created": 1,
-            "model": body["model"],
-            "choices": [choice],
-            "usage": usage,
-        }
-        data = json.dumps(reply).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: object) -> None:
-        """Log nothing."""
+        named = {"id": "1", "object": "chat.completion", "created": 1, "model": body["model"]}
+        return {**named, "choices": [choice], "usage": usage}
 
 
 def explanations() -> dict[str, str]:
     """What each of the four questions prints, by a title."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     titles = {AGREE: "fast and second agree", DIFFER: "fast and second differ", SLOW_FIRST: "slow is asked first"}
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "odar.toml")
-            file.write_text(SETTINGS.format(url=f"http://127.0.0.1:{server.server_address[1]}"))
-            found = {}
-            for question, title in titles.items():
-                options = ["--config", str(file), "--explain", question]
-                told = CliRunner().invoke(command, options, env={"ODAR_STORE_ENABLED": "false", "COLUMNS": "80"})
-                if told.exit_code:
-                    raise SystemExit(told.output)
-                found[title] = f'$ odar ask --explain "{question}"\n{told.output}'
-            with Odar(load_settings(config=file)) as odar:
-                found["fast and second make the same tool call"] = with_tool(odar)
-    finally:
-        server.shutdown()
-        server.server_close()
+    found = {}
+    with ThreeModels() as stub, tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "odar.toml")
+        file.write_text(SETTINGS.format(url=stub.url))
+        for question, title in titles.items():
+            options = ["--config", str(file), "--explain", question]
+            told = CliRunner().invoke(command, options, env={"ODAR_STORE_ENABLED": "false", "COLUMNS": "80"})
+            if told.exit_code:
+                raise SystemExit(told.output)
+            found[title] = f'$ odar ask --explain "{question}"\n{told.output}'
+        with Odar(load_settings(config=file)) as odar:
+            found["fast and second make the same tool call"] = with_tool(odar)
     return {title: stable(text) for title, text in found.items()}
 
 
@@ -167,22 +141,11 @@ def stable(text: str) -> str:
     return re.sub(r"(?m) +$|^odar: .*$\n?", "", text).rstrip()
 
 
-def write_page() -> None:
-    """Print the part of the page, or write it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.name}")
-    write = parser.parse_args().write
+def write_explanations() -> list[Path]:
+    """Write the part of the page."""
     blocks = [
         f"**{title[0].upper()}{title[1:]}:**\n\n```text\n{text}\n```" for title, text in explanations().items()
     ]
-    part = "\n\n".join([BEGIN, *blocks, END])
-    if not write:
-        print(part)
-        return
-    page = PAGE.read_text("utf-8")
-    before, _, rest = page.partition(BEGIN)
-    PAGE.write_text(before + part + rest.partition(END)[2], "utf-8")
-
-
-if __name__ == "__main__":
-    write_page()
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
+    PAGE.write_text(before + "\n\n".join([BEGIN, *blocks, END]) + rest.partition(END)[2], "utf-8")
+    return [PAGE]

@@ -213,7 +213,7 @@ def statuses() -> list[tuple[str, int]]:
     return Counter(names).most_common()
 
 
-def write_cases() -> str:
+def write_cases() -> list[str]:
     """Ask the three questions of the paper's case studies with the local models, and keep what `odar ask` does."""
     place = ROOT / "docs/data/measured.json"
     measured = json.loads(place.read_text("utf-8"))
@@ -226,7 +226,7 @@ def write_cases() -> str:
     made = {"what": what, "command": "python -m docsite cases", "date": date.today().isoformat()}
     measured["cases"] = {**made, "answers": answers}
     place.write_text(json.dumps(measured, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    return str(place.relative_to(ROOT))
+    return [str(place.relative_to(ROOT))]
 
 
 def case_of(trace: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -92,20 +91,14 @@ def disagreement(connection: HTTPConnection) -> str:
 def write_screenshots() -> list[Path]:
     """Ask the everyday set, and save the overview, a trace and its candidates."""
     items = [json.loads(line) for line in SET.read_text("utf-8").splitlines()]
-    stub = ThreeModels(items)
-    threading.Thread(target=stub.serve_forever, daemon=True).start()
-    try:
-        slow = {f"slow_{name}": price * RATIO for name, price in PRICE.items()}
-        settings = STUBS.format(url=stub.url, **PRICE, **slow) + SECOND
-        with gateway(settings) as connection:
-            for item in items:
-                post(connection, "odar", item)
-            url = f"http://{connection.host}:{connection.port}"
-            trace = disagreement(connection)
-            files = [FOLDER / name for name in ("overview.png", "trace.png", "candidates.png")]
-            take(url, "/", files[0], WIDTH)
-            take(url, f"/traces/{trace}", files[1], WIDTH, height=VERDICT_ENDS)
-            take(url, f"/traces/{trace}", files[2], WIDTH, part="section.card:has(div.candidates)")
-    finally:
-        stub.shutdown()
+    slow = {f"slow_{name}": price * RATIO for name, price in PRICE.items()}
+    files = [FOLDER / name for name in ("overview.png", "trace.png", "candidates.png")]
+    with ThreeModels(items) as stub, gateway(STUBS.format(url=stub.url, **PRICE, **slow) + SECOND) as connection:
+        for item in items:
+            post(connection, "odar", item)
+        url = f"http://{connection.host}:{connection.port}"
+        trace = disagreement(connection)
+        take(url, "/", files[0], WIDTH)
+        take(url, f"/traces/{trace}", files[1], WIDTH, height=VERDICT_ENDS)
+        take(url, f"/traces/{trace}", files[2], WIDTH, part="section.card:has(div.candidates)")
     return files

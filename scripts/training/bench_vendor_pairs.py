@@ -10,14 +10,12 @@ cheap and strong models, as a user meets them; `own` are the models' own. The sh
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet
 from cascade.fit import Signals
 from cascade.frontier import Triple, curve, gain, table
-from cascade.recorded import Recorded, family_of
+from cascade.recorded import Recorded, from_arrays, mmlu_pro_items, mmlu_pro_outcomes
 from mixture import Row
 
 from odar.difficulty.estimator import LearnedEstimator
@@ -49,37 +47,13 @@ RATIOS = (10, 20)
 
 def recorded(data: Path) -> tuple[Recorded, np.ndarray]:
     """All models on all items, and the numbers of the items that the estimator has not seen."""
-    folder = data / "mmlu_pro_outcomes"
-    items = [json.loads(line) for line in (folder / "items.jsonl").read_text("utf8").splitlines()]
-    place = {item["row"]: number for number, item in enumerate(items)}
-    columns = ("model", "row", "correct", "answer", "response_tokens", "mean_token_probability")
-    found = pyarrow.parquet.read_table(folder / "outcomes.parquet", columns=list(columns)).to_pydict()
-    models = sorted(set(found["model"]))
-    number = {model: i for i, model in enumerate(models)}
-    shape = (len(models), len(items))
-    right = np.zeros(shape, bool)
-    group = np.full(shape, -1, np.int16)
-    length = np.full(shape, np.nan)
-    logprob = np.full(shape, np.nan)
-    for model, row, correct, answer, tokens, probability in zip(*(found[name] for name in columns), strict=True):
-        at = number[model], place[row]
-        right[at] = correct
-        group[at] = ord(answer) - ord("A") if answer else -1
-        length[at] = np.nan if tokens is None else tokens * 4
-        logprob[at] = np.nan if probability is None else np.log(max(probability, 1e-6))
-    for values in logprob:
-        if len(np.unique(values[np.isfinite(values)])) < 50:  # none, or a constant
-            values[:] = np.nan
-    unseen = np.array([Row("mmlu_pro", "", "", item["question"], 0.0).held_out for item in items])
+    items = mmlu_pro_items(data)
+    unseen = np.flatnonzero([Row("mmlu_pro", "", "", item["question"], 0.0).held_out for item in items])
     estimator = LearnedEstimator.load()
     prior = np.full(len(items), np.nan)
-    for i in np.flatnonzero(unseen):
+    for i in unseen:
         prior[i] = estimator.estimate_without_parse(Query(items[i]["question"])).difficulty
-    plausible = np.array([len(item["options"]) for item in items])
-    families = [family_of(model) for model in models]
-    return Recorded(
-        "mmlu_pro", models, families, right, group, length, logprob, group >= 0, prior, plausible
-    ), np.flatnonzero(unseen)
+    return from_arrays("mmlu_pro", {**mmlu_pro_outcomes(data, items), "prior": prior}), unseen
 
 
 def main() -> None:

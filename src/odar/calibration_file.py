@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from odar.errors import SettingsError
-from odar.files import user_path
+from odar.files import read_errors, user_path
 from odar.formats import check_format, load_json
 from odar.policy.belief import Belief
 from odar.policy.energy import Alignment
@@ -107,14 +107,14 @@ class Calibration:
         return Belief.from_dict({**shipped.to_dict(), "weights": {**shipped.weights, **self.belief}}, "calibration")
 
     def to_json(self) -> str:
-        body: dict[str, Any] = {
+        body = {
             "format": FORMAT,
             "made": self.made,
             "report": self.report,
             "settings": self.settings,
+            "belief": self.belief,
+            "sources": [{**asdict(source), **asdict(values)} for source, values in self.statistics.items()],
         }
-        sources = [{**asdict(source), **asdict(values)} for source, values in self.statistics.items()]
-        body |= {"belief": self.belief, "sources": sources}
         return json.dumps(body, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
     @classmethod
@@ -130,12 +130,10 @@ class Calibration:
             if unknown := sorted(set(body["settings"]) - set(FITTED)):
                 raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
             settings = msgspec.convert(body["settings"], dict[str, int | float | str | tuple[str, ...]])
-            rest = {name: body[name] for name in ("belief", "made", "report")}
-            rows = body["sources"]
-            statistics = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in rows}
+            statistics = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in body["sources"]}
             for each in statistics.values():
                 _ = each.tables  # raises ValueError if they are invalid
-            return cls(statistics, settings, **rest)
+            return cls(statistics, settings, body["belief"], body["made"], body["report"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None
 
@@ -152,11 +150,6 @@ def load_calibration(name: str) -> Calibration:
         file: Any = resources.files("odar.data").joinpath(f"calibration-{name}.json")
     else:
         file = user_path(name, setting="calibration")
-    try:
-        return Calibration.from_json(file.read_text(encoding="utf-8"), f"calibration {name}")
-    except OSError as error:
-        raise SettingsError(f"calibration = {name!r} cannot be read: {error.strerror or error}") from None
-    except UnicodeDecodeError:
-        raise SettingsError(f"calibration = {name!r} is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:  # an invalid file name, or JSON nested too deeply
-        raise SettingsError(f"calibration = {name!r} cannot be read: {error}") from None
+    with read_errors(f"calibration = {name!r}", SettingsError):
+        text = file.read_text(encoding="utf-8")
+    return Calibration.from_json(text, f"calibration {name}")

@@ -1,7 +1,7 @@
-"""Loads settings from layers: arguments > `ODAR_*` environment > `odar.toml` > profile > catalogue.
+"""Loads settings from layers: arguments > `ODAR_*` environment > `odar.toml` > calibration > profile > catalogue.
 
 Every layer is checked against the schema in `settings.py`; the error for a bad key or value names it, its origin
-and the nearest valid one.
+and the nearest valid one. A layer is flat, so that layers are merged by `|` and each value keeps its origin.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import math
 import os
 import re
 import stat
-import tomllib
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -28,10 +28,10 @@ from odar.calibration_file import load_calibration
 from odar.catalogue import split_effort
 from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
-from odar.files import user_path
-from odar.formats import MAX_DEPTH, deeper_than
+from odar.files import read_errors, user_path
+from odar.formats import load_toml
 from odar.secrets import is_secret, masked
-from odar.settings import Settings
+from odar.settings import AgentSettings, Settings
 
 KeyPath = tuple[str, ...]
 PROFILES = ("custom", "local", "open", "paper", "tiny")
@@ -39,8 +39,8 @@ _PROCESS_VARIABLES = {"ODAR_API_KEY", "ODAR_CONFIG", "ODAR_CACHE_DIR", "ODAR_OFF
 """Environment variables that are not settings; other modules read them."""
 _COMPUTED = {"origins", "profile_reason"}
 """Fields of `Settings` that this module sets, and no user."""
-_AGENT_MODELS = {("fast", "model"), ("second", "model"), ("slow", "model"), ("agents", "*", "model")}
-"""Settings that may be a list: a model and its fallbacks."""
+_INHERITED = ("temperature", "top_p", "max_tokens", "timeout_s")
+"""Settings that a second agent takes from the fast one, and further agents from the slow one."""
 BOTH_NAMED = "the models of both agents are named"
 """The `Settings.profile_reason` if the user names fast and slow."""
 Layer = dict[KeyPath, tuple[Any, str]]
@@ -77,29 +77,32 @@ def load_settings(
     >>> settings.slow.temperature, settings.routing.samples
     (0.3, 3)
     """
-    looks_for_servers = environ is None
-    environ = os.environ if environ is None else environ
-    arguments = dict(_flatten(_nest(overrides), "argument"))
-    variables = _environment_layer(environ)
-    file = dict(_file_layer(config, environ))
-    user = {**file, **variables, **arguments}
     if profile is not None:
-        user["profile",] = (profile, "argument")
+        overrides["profile"] = profile
+    return load_with(overrides, config, environ)
+
+
+def load_with(
+    overrides: Mapping[str, Any],
+    config: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """The effective settings, for overrides by names that may be those of `load_settings`' own parameters."""
+    servers = environ is None
+    environ = os.environ if environ is None else environ
+    arguments = {tuple(key.split("__")): copy.deepcopy(value) for key, value in overrides.items()}
+    user = _flat(_nested(arguments), "argument")
+    user = _environment_layer(environ) | user
+    user = _file_layer(config, environ) | user
     catalogue = _shipped_layer("odar", "catalogue.toml", "catalogue")
-    models: Layer = {}
+    chosen: Layer = {}
     if ("profile",) in user:
-        name, origin = user["profile",]
-        reason = f"named by {origin}"
+        reason = f"named by {user['profile',][1]}"
     else:
-        name, reason, models = _choose_profile({**catalogue, **user}, environ, servers=looks_for_servers)
-        user["profile",] = (name, "chosen")
-    profile_layer = {**_profile_layer(name), **models}
-    layers: Layer = {
-        **catalogue,
-        **profile_layer,
-        **_calibration_layer({**profile_layer, **user}),
-        **user,
-    }
+        named, reason = _choose_profile(catalogue | user, environ, servers=servers)
+        chosen = _flat(_nested(named), "chosen")
+    above_catalogue = _profile_layer((chosen | user)["profile",][0]) | chosen
+    layers = catalogue | above_catalogue | _calibration_layer(above_catalogue | user) | user
     settings = _build(layers, reason)
     settings.check()
     return settings
@@ -112,13 +115,13 @@ def with_values(settings: Settings, values: Mapping[str, Any], origin: str = "ca
         SettingsError: a value is invalid, or the settings contradict each other.
     """
     for key, value in values.items():
-        path = tuple(key.split("."))
-        kind, field = _schema()[path]
-        value = coerce(parse_value(value, kind) if isinstance(value, str) else value, kind, field, path, origin)
         section, _, name = key.rpartition(".")
-        changes = {name: value}
+        table = getattr(settings, section) if section else settings
+        kind, field = next((kind, field) for path, kind, field in iter_settings() if key == ".".join(path))
+        value = parse_value(value, kind) if isinstance(value, str) else value
+        changes = {name: coerce(value, kind, field, tuple(key.split(".")), origin)}
         if section:
-            changes = {section: dataclasses.replace(getattr(settings, section), **changes)}
+            changes = {section: dataclasses.replace(table, **changes)}
         settings = dataclasses.replace(settings, **changes)
     settings.check_routing()
     return settings
@@ -133,40 +136,41 @@ def environment_name(path: KeyPath) -> str:
     return "ODAR_" + "_".join(path).upper()
 
 
-def iter_settings() -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
+def iter_settings(
+    table: Any = Settings, prefix: KeyPath = ()
+) -> Iterator[tuple[KeyPath, Any, dataclasses.Field[Any]]]:
     """Yield path, type and field of every setting, without the tables of models and providers."""
-    for path, (kind, field) in _schema().items():
-        if "*" not in path:
-            yield path, kind, field
+    for name, (kind, field) in _fields(table).items():
+        if dataclasses.is_dataclass(kind):
+            yield from iter_settings(kind, (*prefix, name))
+        elif _entry_type(kind) is None:
+            yield (*prefix, name), kind, field
 
 
 # ── the layers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[str, str, Layer]:
-    """The default profile, the reason for it, and the models of both agents if the profile names none."""
+def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[dict[KeyPath, str], str]:
+    """The default profile with the models of its agents, if it names none, and the reason for it."""
     agents = [role for role in ("fast", "slow") if (role, "model") in layers]
     if len(agents) == 2:
-        return "custom", BOTH_NAMED, {}
+        return {("profile",): "custom"}, BOTH_NAMED
     if agents:
         other = "slow" if agents == ["fast"] else "fast"
         raise SettingsError(
             f"{agents[0]}.model is named but {other}.model is not; name both, or a profile to take the other from"
         )
-    tree: dict[str, Any] = {}
-    for path, (value, _) in layers.items():
-        _set_path(tree, path, value)
+    tree = _nested({path: value for path, (value, _) in layers.items()})
     providers = tree.get("providers", {})
-    chosen = models_of_keys(providers, tree.get("models", {}), environ)
-    if chosen is None and servers:
-        chosen = models_of_servers(providers)
-    if chosen is None:
+    models = models_of_keys(providers, tree.get("models", {}), environ)
+    if models is None and servers:
+        models = models_of_servers(providers)
+    if models is None:
         keys = keys_of(providers, environ).items()
         others = [f"{key} is set, but there is no default model: name {name}/MODEL" for name, key in keys]
-        return "local", ", ".join(others) or "no API key is set and no local server answers", {}
-    named = {"fast": chosen.fast, "second": chosen.second, "slow": chosen.slow}
-    models: Layer = {(agent, "model"): (model, "chosen") for agent, model in named.items() if model}
-    return "custom", chosen.reason, models
+        return {("profile",): "local"}, ", ".join(others) or "no API key is set and no local server answers"
+    named = {("fast", "model"): models.fast, ("second", "model"): models.second, ("slow", "model"): models.slow}
+    return {("profile",): "custom"} | {path: model for path, model in named.items() if model}, models.reason
 
 
 @cache
@@ -184,16 +188,24 @@ def _profile_layer(name: str) -> Layer:
 
 
 def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str]) -> Layer:
-    if config is None and (named := environ.get("ODAR_CONFIG")):
-        config = named
+    if config is None:
+        config = environ.get("ODAR_CONFIG") or None
     if config is not None:
         name = str(config) if str(config).isprintable() else repr(str(config))
         return _toml_layer(user_path(config, setting="config"), name)
-    for path in (Path("odar.toml"), _user_config()):
-        if path is not None and os.path.isfile(path):  # noqa: PTH113 - returns False where Path raises PermissionError
+    for path in _default_files():
+        if os.path.isfile(path):  # noqa: PTH113 - returns False where Path raises PermissionError
             _check_owner(path)
             return _toml_layer(path, str(path))
     return {}
+
+
+def _default_files() -> Iterator[Path]:
+    from platformdirs import user_config_path
+
+    yield Path("odar.toml")
+    with suppress(RuntimeError):  # no HOME, and no such user
+        yield user_config_path("odar") / "odar.toml"
 
 
 def _check_owner(path: Path) -> None:
@@ -216,32 +228,18 @@ def _check_owner(path: Path) -> None:
 def _calibration_layer(layers: Layer) -> Layer:
     """Fitted settings, which override the profile, and which the user's settings override."""
     name, _ = layers.get(("calibration",), ("", ""))
-    fitted = {key.replace(".", "__"): value for key, value in load_calibration(name).settings.items()}
-    return dict(_flatten(_nest(fitted), f"calibration {name}"))
-
-
-def _user_config() -> Path | None:
-    from platformdirs import user_config_path
-
-    try:
-        return user_config_path("odar") / "odar.toml"
-    except RuntimeError:  # no HOME, and no such user
-        return None
+    fitted = {tuple(key.split(".")): value for key, value in load_calibration(name).settings.items()}
+    return _flat(_nested(fitted), f"calibration {name}")
 
 
 def _toml_layer(source: Any, origin: str) -> Layer:
+    with read_errors(origin, SettingsError):
+        text = source.read_text(encoding="utf-8")
     try:
-        tree = tomllib.loads(source.read_text(encoding="utf-8"))
-    except UnicodeDecodeError:
-        raise SettingsError(f"{origin} is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:  # a number of 5,000 digits is a ValueError
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise SettingsError(f"{origin} is not valid TOML: {why}") from None
-    except OSError as error:
-        raise SettingsError(f"{origin} cannot be read: {error.strerror or error}") from None
-    if deeper_than(MAX_DEPTH, tree):  # a.a.a.a… parses, but recursive functions fail on it
-        raise SettingsError(f"{origin} is not valid TOML: nested too deeply")
-    return dict(_flatten(tree, origin))
+        tree = load_toml(text)
+    except ValueError as error:
+        raise SettingsError(f"{origin} is not valid TOML: {error}") from None
+    return _flat(tree, origin)
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -258,62 +256,52 @@ def _environment_layer(environ: Mapping[str, str]) -> Layer:
     return layer
 
 
-def _nest(overrides: Mapping[str, Any]) -> dict[str, Any]:
+# ── flat and nested ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _fields(table: Any) -> dict[str, tuple[Any, dataclasses.Field[Any]]]:
+    """Type and field of each key of a table."""
+    hints = typing.get_type_hints(table)
+    found = {}
+    for field in dataclasses.fields(table):
+        kind = hints[field.name]
+        # an agent that need not exist is a table like the others
+        kind = next(filter(dataclasses.is_dataclass, typing.get_args(kind)), kind) if _is_optional(kind) else kind
+        if field.name not in _COMPUTED:
+            found[field.name] = (kind, field)
+    return found
+
+
+def _entry_type(kind: Any) -> Any:
+    """The type of the tables in a `Mapping[str, ModelSettings]`; None for other types."""
+    return next((each for each in typing.get_args(kind)[1:] if dataclasses.is_dataclass(each)), None)
+
+
+def _is_optional(kind: Any) -> bool:
+    return types.NoneType in typing.get_args(kind)
+
+
+def _nested(values: Mapping[KeyPath, Any]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
-    for key, value in overrides.items():
-        # Tables are copied, so that a later `table__key` does not change the caller's table.
-        _set_path(tree, key.split("__"), copy.deepcopy(value))
+    for path, value in values.items():
+        table = tree
+        for parent in path[:-1]:
+            table = table.setdefault(parent, {})
+            if not isinstance(table, dict):
+                raise _invalid((parent,), table, "argument", f"a table, because of {'__'.join(path)}")
+        table[path[-1]] = value
     return tree
 
 
-def _set_path(tree: dict[str, Any], path: Sequence[str], value: Any) -> None:
-    *parents, last = path
-    for parent in parents:
-        tree = tree.setdefault(parent, {})
-        if not isinstance(tree, dict):
-            raise _invalid((parent,), tree, "argument", f"a table, because of {'__'.join(path)}")
-    tree[last] = value
-
-
-# ── the schema ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@cache
-def _schema() -> dict[KeyPath, tuple[Any, dataclasses.Field[Any]]]:
-    """Type and field of every setting by its path; `*` stands for the name of a model or provider."""
-
-    def walk(table: Any, prefix: KeyPath) -> Iterator[tuple[KeyPath, tuple[Any, dataclasses.Field[Any]]]]:
-        hints = typing.get_type_hints(table)
-        for field in dataclasses.fields(table):
-            kind = hints[field.name]
-            path = (*prefix, field.name)
-            optional = [part for part in typing.get_args(kind) if dataclasses.is_dataclass(part)]
-            if types.NoneType in typing.get_args(kind) and optional:  # an agent that need not exist
-                kind = optional[0]
-            entries = typing.get_args(kind)[1:]  # of a Mapping[str, ModelSettings]
-            if dataclasses.is_dataclass(kind):
-                yield from walk(kind, path)
-            elif entries and dataclasses.is_dataclass(entries[0]):
-                yield from walk(entries[0], (*path, "*"))
-            elif field.name not in _COMPUTED:
-                yield path, (kind, field)
-
-    return dict(walk(Settings, ()))
-
-
-@cache
-def _table_keys(table: KeyPath) -> dict[str, None]:
-    return dict.fromkeys(path[len(table)] for path in _schema() if path[: len(table)] == table)
-
-
-def _flatten(
-    tree: Mapping[str, Any], origin: str, prefix: KeyPath = (), table: KeyPath = ()
-) -> Iterator[tuple[KeyPath, tuple[Any, str]]]:
-    """Check a nested table against the schema and yield it flat; `table` is its place in the schema."""
-    known = _table_keys(table)
+def _flat(tree: Any, origin: str, table: Any = Settings, prefix: KeyPath = ()) -> Layer:
+    """Check a nested table against the schema and return it flat."""
+    if not isinstance(tree, Mapping):
+        raise _invalid(prefix, tree, origin, "a table")
+    layer: Layer = {}
+    known = _fields(table)
     for key, value in tree.items():
         path = (*prefix, key)
-        place = (*table, "*" if "*" in known else key)
         if key == "api_key":
             raise SettingsError(
                 f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
@@ -323,57 +311,57 @@ def _flatten(
             raise SettingsError(
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
-        if place in _AGENT_MODELS and isinstance(value, list | tuple) and value:
-            value, *fallbacks = value  # model = ["a", "b"]: b is the fallback of a
-            yield from _flatten({"fallbacks": fallbacks}, origin, prefix, table)
-        if place[-1] not in known:
+        if key not in known:
             hint = did_you_mean(key, known) or "; this version of odar has no such setting"
             raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
-        if place in _schema():
-            yield path, (coerce(value, *_schema()[place], path, origin), origin)
+        kind, field = known[key]
+        if table is AgentSettings and key == "model" and isinstance(value, list | tuple) and value:
+            value, *fallbacks = value  # model = ["a", "b"]: b is the fallback of a
+            layer |= _flat({"fallbacks": fallbacks}, origin, table, prefix)
+        if dataclasses.is_dataclass(kind):
+            layer |= _flat(value, origin, kind, path)
+        elif (entry := _entry_type(kind)) is None:
+            layer[path] = (coerce(value, kind, field, path, origin), origin)
         elif isinstance(value, Mapping):
-            yield from _flatten(value, origin, path, place)
+            for name, each in value.items():
+                layer |= _flat(each, origin, entry, (*path, name))
         else:
             raise _invalid(path, value, origin, "a table")
+    return layer
 
 
 def _build(layers: Layer, reason: str) -> Settings:
-    layers = {**_inherited(layers), **layers}
-    for (*agent, name), (effort, origin) in list(layers.items()):
-        if name == "effort" and effort:  # a model with an effort is named model@effort
-            model, _ = layers[*agent, "model"]
-            layers[*agent, "model"] = f"{split_effort(model)[0]}@{effort}", origin
-    for path in _required_paths(layers):
-        if path not in layers:
-            raise SettingsError(f"setting {key_name(path)} is missing and has no default")
-    tree: dict[str, Any] = {}
-    for path, (value, _) in layers.items():
-        _set_path(tree, path, value)
-    origins = {path: origin for path, (_, origin) in layers.items()}
-    return dataclasses.replace(msgspec.convert(tree, Settings), origins=origins, profile_reason=reason)
-
-
-def _inherited(layers: Layer) -> Layer:
-    """The sampling of a second agent is that of the fast one, of further agents that of the slow one."""
+    """The settings of all layers together, after what agents inherit and the effort of their models."""
     inherited: Layer = {}
     for agent in dict.fromkeys(path[:-1] for path in layers if path[0] in ("second", "agents")):
         like = "fast" if agent == ("second",) else "slow"
-        for name in ("temperature", "top_p", "max_tokens", "timeout_s"):
-            if (like, name) in layers:
-                inherited[*agent, name] = layers[like, name]
-    return inherited
+        inherited |= {(*agent, name): layers[like, name] for name in _INHERITED if (like, name) in layers}
+    layers = inherited | layers
+    for path, (effort, origin) in list(layers.items()):
+        model_path = (*path[:-1], "model")
+        if path[-1] == "effort" and effort and model_path in layers:  # a model with an effort is named model@effort
+            model, _ = layers[model_path]
+            layers[model_path] = f"{split_effort(model)[0]}@{effort}", origin
+    settings: Settings = _make(Settings, _nested({path: value for path, (value, _) in layers.items()}))
+    origins = {path: origin for path, (_, origin) in layers.items()}
+    return dataclasses.replace(settings, origins=origins, profile_reason=reason)
 
 
-def _required_paths(layers: Layer) -> Iterator[KeyPath]:
-    """Yield the settings without a default, those of every agent, model and provider in the layers included."""
-    for place, (_, field) in _schema().items():
-        if field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING:
-            continue
-        if "*" in place:
-            table, _, key = place
-            yield from {(table, path[1], key): None for path in layers if path[0] == table}
-        elif place[0] != "second" or any(path[0] == "second" for path in layers):
-            yield place
+def _make(table: Any, tree: Mapping[str, Any], prefix: KeyPath = ()) -> Any:
+    """A table of the schema, with values that are checked already."""
+    values = {}
+    for key, (kind, field) in _fields(table).items():
+        path = (*prefix, key)
+        if key in tree or (field.default is field.default_factory is dataclasses.MISSING):
+            if dataclasses.is_dataclass(kind):
+                values[key] = _make(kind, tree.get(key, {}), path)
+            elif key not in tree:
+                raise SettingsError(f"setting {key_name(path)} is missing and has no default")
+            elif entry := _entry_type(kind):
+                values[key] = {name: _make(entry, each, (*path, name)) for name, each in tree[key].items()}
+            else:
+                values[key] = tree[key]
+    return table(**values)
 
 
 # ── one value ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -386,8 +374,8 @@ def parse_value(text: str, kind: Any) -> Any:
     if typing.get_origin(kind) is tuple and not text.startswith("["):
         return [part for part in text.split(",") if part]
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except (ValueError, RecursionError):
+        return load_toml(f"value = {text}")["value"]
+    except ValueError:
         return text
 
 
@@ -397,16 +385,16 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
     Raises:
         SettingsError: it has another type, or is out of bounds; the message names key, value and `origin`.
     """
-    optional = types.NoneType in typing.get_args(kind)
-    if optional and value in ("none", ""):
+    if _is_optional(kind) and value in ("none", ""):
         return None
     try:
         converted = msgspec.convert(value, kind)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:  # TOML has no such numbers
             raise ValueError
     except ValueError:
-        inner = typing.get_args(kind)[0] if optional else kind
-        raise _invalid(path, value, origin, _describe(inner)) from None
+        inner = typing.get_args(kind)[0] if _is_optional(kind) else kind
+        expected = "a list of strings" if typing.get_origin(inner) is tuple else _TYPE_NAMES.get(inner, "a table")
+        raise _invalid(path, value, origin, expected) from None
     for each in converted.values() if isinstance(converted, dict) else (converted,):
         _check_bounds(each, field, path, origin)
     if (choices := field.metadata["choices"]) and converted not in choices:
@@ -415,8 +403,7 @@ def coerce(value: Any, kind: Any, field: dataclasses.Field[Any], path: KeyPath, 
     return converted
 
 
-def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
-    return SettingsError(f"{key_name(path)} = {short_repr(value)} in {origin} must be {must_be}")
+_TYPE_NAMES = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
 def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, origin: str) -> None:
@@ -433,11 +420,8 @@ def _check_bounds(value: Any, field: dataclasses.Field[Any], path: KeyPath, orig
         raise SettingsError(f"{key_name(path)} = {value} in {origin} must be {bounds}{hint}")
 
 
-def _describe(kind: Any) -> str:
-    if typing.get_origin(kind) is tuple:
-        return "a list of strings"
-    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
-    return names.get(kind, "a table")
+def _invalid(path: KeyPath, value: Any, origin: str, must_be: str) -> SettingsError:
+    return SettingsError(f"{key_name(path)} = {short_repr(value)} in {origin} must be {must_be}")
 
 
 def short_repr(value: Any, name: str = "") -> str:

@@ -145,8 +145,11 @@ class AllAgentsFailed(ProviderError):
     def __init__(self, reasons: Iterable[str], causes: Iterable[OdarError]) -> None:
         self.causes = tuple(causes)
         first = next((c for c in self.causes if isinstance(c, ProviderError)), ProviderError(""))
+        parts = list(dict.fromkeys(reasons))
+        if any(isinstance(c, DeadlineExceeded) for c in self.causes):  # other errors name their own remedy
+            parts.append("allow more time (deadline)")
         super().__init__(
-            "no agent produced an answer: " + "; ".join(dict.fromkeys(reasons)) + _remedy(self.causes),
+            "no agent produced an answer: " + "; ".join(parts),
             provider=first.provider,
             status=first.status,
             code=first.code,
@@ -154,11 +157,6 @@ class AllAgentsFailed(ProviderError):
             retryable=any(isinstance(c, ProviderError) and c.retryable for c in self.causes),
             body=first.body,
         )
-
-
-def _remedy(causes: Iterable[OdarError]) -> str:
-    """What helps if time ran out; other errors name their own remedy."""
-    return "; allow more time (deadline)" if any(isinstance(c, DeadlineExceeded) for c in causes) else ""
 
 
 class BudgetExceeded(OdarError):

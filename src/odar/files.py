@@ -31,6 +31,18 @@ def user_path(given: str | os.PathLike[str], setting: str = "") -> Path:
         raise InputError(f"{str(given)!r}: {why}") from None
 
 
+@contextmanager
+def read_errors(what: str, error_type: type[OdarError] = InputError) -> Iterator[None]:
+    """Raise an error that names the file by `what`, if reading it fails or it is not UTF-8 text."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        why = f"byte {error.start} is {error.object[error.start]:#04x}"
+        raise error_type(f"{what} is not UTF-8 text: {why}") from None
+    except (OSError, ValueError) as error:  # a name with a NUL character is a ValueError
+        raise error_type(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+
+
 def install_command(extra: str) -> str:
     """The command that adds an extra, from the checkout or file that ODAR itself was installed from."""
     from importlib import metadata  # takes longer to import than the other modules of this file together

@@ -1,4 +1,4 @@
-"""JSON: fast reading and writing, with a limit on depth, and checks of format versions."""
+"""JSON and TOML: fast reading and writing, with a limit on depth, and checks of format versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+import tomllib
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -181,15 +182,25 @@ def json_deeper_than(limit: int, raw: bytes) -> bool:
     return False
 
 
-def deeper_than(limit: int, value: Any) -> bool:
-    """Whether objects and lists are nested deeper than the limit."""
-    level = [value]
-    for _ in range(limit + 1):
-        level = [each for each in level if isinstance(each, dict | list)]
-        if not level:
-            return False
-        level = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
-    return True
+def load_toml(text: str) -> dict[str, Any]:
+    """Read TOML with a limited depth, as `load_json` does.
+
+    Raises:
+        ValueError: it is not TOML, or nested too deeply.
+    """
+    try:
+        tree = tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    depth = 0
+    level: list[Any] = [tree]
+    while level:
+        depth += 1
+        if depth > MAX_DEPTH:  # a.a.a.a… parses, but recursive functions fail on it
+            raise ValueError("nested too deeply")
+        children = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+        level = [child for child in children if isinstance(child, dict | list)]
+    return tree
 
 
 def check_format(found: object, known: str, origin: str, remedy: str, error: type[OdarError] = InputError) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from odar.conversation import Message
 from odar.errors import InputError
-from odar.files import user_path
+from odar.files import read_errors, user_path
 from odar.types import Image, Query
 
 Question = str | Query | Sequence[Mapping[str, Any] | Message]
@@ -32,10 +32,15 @@ _SIGNATURES = (
 
 
 def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapping[str, int]) -> Query:
-    """A question with its images; raise InputError if it is not valid, or too long for these models."""
+    """A question with its images; raise InputError if it is invalid or cannot fit these contexts, in tokens."""
     query = to_query(question, images)
     check_text(query.text, in_conversation=bool(query.turns))
-    check_length(query, contexts)
+    length = sum(len(message.text) for message in query.messages)
+    for model, context in contexts.items():
+        if length > context * MAX_CHARACTERS_PER_TOKEN:
+            raise InputError(
+                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
+            )
     return query
 
 
@@ -57,7 +62,7 @@ def to_query(question: Question, images: Iterable[ImageSource] = ()) -> Query:
         raise InputError(f"the question must be a string or a list of messages, not {type(question).__name__}")
     if isinstance(images, str | bytes | os.PathLike | Image):
         raise InputError(f"images must be a list, such as [{images!r:.80}]")
-    if not (added := tuple(map(to_image, images))):
+    if not (added := tuple(map(_to_image, images))):
         return query
     if query.turns:  # the images belong to the last user turn
         turns = list(query.turns)
@@ -93,7 +98,7 @@ def _to_message(message: Mapping[str, Any] | Message, index: int) -> Message:
     return Message(role, "\n".join(texts), tuple(images))
 
 
-def to_image(source: ImageSource) -> Image:
+def _to_image(source: ImageSource) -> Image:
     if isinstance(source, Image):
         return source
     if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
@@ -142,16 +147,6 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
         raise InputError("the question holds an unpaired surrogate: it is not valid Unicode text") from None
 
 
-def check_length(query: Query, contexts: Mapping[str, int]) -> None:
-    """Raise InputError if a query cannot fit the context, in tokens, of one of these models."""
-    length = sum(len(message.text) for message in query.messages)
-    for model, context in contexts.items():
-        if length > context * MAX_CHARACTERS_PER_TOKEN:
-            raise InputError(
-                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
-            )
-
-
 def load_image(path: str | os.PathLike[str]) -> Image:
     """Return an image file as part of a query.
 
@@ -159,13 +154,12 @@ def load_image(path: str | os.PathLike[str]) -> Image:
         InputError: it is missing, too large, or not a PNG, JPEG, GIF or WebP file.
     """
     file = user_path(path)
-    try:
+    name = f"image {str(path)!r}"
+    with read_errors(name):
         if file.stat().st_size > MAX_BYTES:
-            raise InputError(f"image {str(path)!r} is larger than {MAX_BYTES // 1024**2} MB")
+            raise InputError(f"{name} is larger than {MAX_BYTES // 1024**2} MB")
         data = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"image {str(path)!r} cannot be read: {error.strerror or error}") from None
-    return image_from_bytes(data, f"image {str(path)!r}")
+    return image_from_bytes(data, name)
 
 
 def image_from_bytes(data: bytes, name: str) -> Image:

@@ -290,8 +290,9 @@ class Settings:
     def card(self, model: str) -> ModelCard:
         """The catalogue entry of a model.
 
-        A model outside the catalogue is written `provider/model`: log-probs are requested, samples are separate
-        calls. `gguf:/path/file.gguf` is a file that runs in this process. `model@effort` is a model at a level of
+        A model outside the catalogue is written `provider/model`; the provider can be left out for the models of a
+        vendor that the public table of prices knows. Log-probs are requested, samples are separate calls.
+        `gguf:/path/file.gguf` is a file that runs in this process. `model@effort` is a model at a level of
         reasoning effort. A price that the settings do not name is that of the public table.
         """
         base, effort = split_effort(model)
@@ -308,9 +309,16 @@ class Settings:
             return ModelCard(model, "local", model, price=Price(0, 0, 0), **abilities)
         provider, _, rest = model.partition("/")
         if rest and provider in self.providers and self.providers[provider].kind != "local":
-            return self._card(model, ModelSettings(provider=provider, id=rest, logprobs=True, images=True))
+            return self._unlisted_card(model, provider, rest)
+        for name, server in self.providers.items():
+            if server.strong and find_price(name, server.base_url, model) is not None:
+                return self._unlisted_card(model, name, model)
         remedy = "`odar models` lists the known ones; any other is PROVIDER/MODEL, such as openai/gpt-5.1"
         raise UnknownName("model", model, self.models, remedy)
+
+    def _unlisted_card(self, name: str, provider: str, model: str) -> ModelCard:
+        logprobs = self.providers[provider].kind != "anthropic"
+        return self._card(name, ModelSettings(provider=provider, id=model, logprobs=logprobs, images=True))
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
         """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
@@ -374,8 +382,9 @@ class Settings:
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
         for agent in self.agent_names:
-            for name in self.models_of(agent):
-                self._check_provider(name)
+            for model in self.models_of(agent):
+                if (used := self.card(model).provider) not in self.providers:
+                    raise UnknownName("provider", used, self.providers)
 
     def check_routing(self) -> None:
         """Raise SettingsError if thresholds, stages or the dial contradict each other."""
@@ -430,8 +439,3 @@ class Settings:
             target_cost_usd=routing.target_cost_usd,
         )
         return other or Dial.parse(routing.dial)
-
-    def _check_provider(self, model: str) -> None:
-        provider = self.card(model).provider
-        if provider not in self.providers:
-            raise UnknownName("provider", provider, self.providers)

@@ -12,6 +12,7 @@ from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
 from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.connection import Connections
 from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.types import Ask, Call, Usage
@@ -83,14 +84,14 @@ async def test_a_call_without_a_connection_is_not_counted():
 async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monkeypatch):
     """The first attempt does not connect, the second gets a server error: the call was sent."""
     tries = iter([ProviderUnreachable("closed", retryable=True, may_be_billed=False, reached=False)])
-    real = provider._request
+    real = Connections.request
 
     def request(*arguments):
         for error in tries:
             raise error
         return real(*arguments)
 
-    monkeypatch.setattr(provider, "_request", request)
+    monkeypatch.setattr(Connections, "request", request)
     server.behave(status(400))
     call = await bill(provider.complete)
     assert (call.samples, call.retries, len(server.requests)) == (1, 1, 1)

@@ -78,18 +78,9 @@ def test_an_unknown_cost_is_null(odar, provider, tmp_path):
 def test_explain_fits_80_columns(odar, provider):
     result = odar("ask", "--short", "--explain", "--verbose", "--path", "hard", "What is 2 + 2?")
     assert result.out == "4\n"
-    for word in (
-        "asked for by the caller",
-        "fast+slow*5  4 (6×) · all 6 agree",
-        "difficulty",
-        "path",
-        "calls",
-        "tokens",
-        "cost",
-        "$0.0",
-        "trace",
-    ):
-        assert word in result.err
+    assert "fast+slow*5  4 (6×) · all 6 agree" in result.err
+    for name in ("difficulty", "path", "calls", "tokens", "cost", "trace"):
+        assert f"\n{name} " in result.err
     assert result.err.count("slow solve") == 5
     assert max(map(len, result.err.splitlines())) <= 80
     assert "\x1b" not in result.err
@@ -143,13 +134,7 @@ def test_named_models_are_not_announced(odar, provider):
         ),
         (["ask", "--image", "odar.toml", "What?"], None, "is not a PNG, JPEG, GIF or WebP file"),
         (["ask", "--set", "fast.model=nope", "What?"], None, "unknown model 'nope'"),
-        (["ask", "--set", "fast.modle=m", "What?"], None, "unknown setting fast.modle"),
-        (["ask", "--set", "fast.model", "What?"], None, "--set 'fast.model' is not KEY=VALUE"),
-        (["ask", "--set", "a b=c", "What?"], None, "cannot be read"),
-        (["ask", "--profile", "papr", "What?"], None, "unknown profile 'papr'; did you mean 'paper'"),
-        (["ask", "--config", "none.toml", "What?"], None, "none.toml cannot be read"),
         (["ask", "--profile", "paper", "--config", "/dev/null", "What?"], None, "needs a key: set OPENAI_API_KEY"),
-        (["asc"], None, "unknown command 'asc'; did you mean 'ask'?"),
     ],
 )
 def test_invalid_input_is_a_one_line_error(odar, provider, arguments, stdin, message):
@@ -160,30 +145,7 @@ def test_invalid_input_is_a_one_line_error(odar, provider, arguments, stdin, mes
     assert result.out == ""
 
 
-def test_a_malformed_settings_file_is_a_one_line_error(odar, provider, tmp_path):
-    (tmp_path / "odar.toml").write_text("[fast\n")
-    result = odar("ask", "What?")
-    assert (result.code, result.err.startswith("odar: odar.toml is not valid TOML")) == (2, True)
-
-
 def test_a_question_beyond_the_context_is_rejected(odar, provider):
     result = odar("ask", "--set", "models.m.context=8192", "-", stdin=b"x" * 2**20)
     assert result.code == 2
     assert "1,048,576 characters cannot fit the context of m, 8,192 tokens" in result.err
-
-
-def test_json_failures_are_json(odar, provider):
-    provider.script = lambda request, index: ProviderError("slow down", status=429, retry_after=2.0, retryable=True)
-    result = odar("ask", "--json", "What?")
-    error = json.loads(result.out)["error"]
-    assert (result.code, error["status"], error["retry_after"], error["retryable"]) == (3, 429, 2.0, True)
-    assert json.loads(odar("ask", "--json", "").out)["error"]["type"] == "InputError"
-
-
-def test_an_interrupt_exits_with_130(odar, provider):
-    def interrupt(request, index):
-        raise KeyboardInterrupt
-
-    provider.script = interrupt
-    result = odar("ask", "What?")
-    assert (result.code, result.err.strip()) == (130, "odar: interrupted")

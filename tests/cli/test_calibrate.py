@@ -249,6 +249,20 @@ def test_an_imported_recording_gives_skills_and_a_policy_but_no_energies(odar, d
     assert {row["model"] for row in body["sources"]} == {"cheap", "dear"}
 
 
+def test_stages_of_the_settings_are_not_for_the_models_of_an_imported_recording(odar, data, provider, tmp_path):
+    rows = [{"id": i, "query": f"What is {i} + 0 ?", "gold": str(i)} for i in range(60)]
+    answers = []
+    for name, right, price in (("cheap", False, "0.1,0.1"), ("other", True, "0.2,0.2"), ("dear", True, "10,10")):
+        given = [{**row, "answer": row["gold"] if right else f"9{row['id']}"} for row in rows]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
+        answers += ["--answers", f"{name}={name}.jsonl", "--price", f"{name}={price}"]
+    done = odar("eval", "import", *answers, "--second", "other", "--out", "imported.jsonl")
+    assert done.code == 0, done.err
+    result = odar("calibrate", "imported.jsonl", "--json", "--set", 'routing.stages=["fast", "slow"]')
+    cascades = [row for row in json.loads(result.out)["choices"] if row["choice"].startswith("cascade")]
+    assert any(row["score"]["value"] == 1 and row["cost"] < 0.5 for row in cascades)  # they ask the second
+
+
 def test_items_of_the_judge_split_are_not_fitted(odar, data, provider, tmp_path):
     rows = [json.loads(line) for line in data.read_text().splitlines()]
     split = [{**row, "split": "judge" if i < 5 else "calibrate"} for i, row in enumerate(rows)]

@@ -184,14 +184,6 @@ def test_a_new_recording_is_jsonl_and_continues(odar, sums, tmp_path):
     assert "1 of 4 items to answer" in again.err
 
 
-@pytest.mark.parametrize("name", ["swe_bench", "imo_2025"])
-def test_a_benchmark_graded_elsewhere_names_the_import_command(odar, name, tmp_path):
-    result = odar("eval", "collect", name, "--data", str(tmp_path), "--out", "x.jsonl", "--yes")
-    assert result.code == 2
-    assert "odar eval import --answers" in result.err
-    assert f"--set-name {name}" in result.err
-
-
 def test_list_names_all_benchmarks(odar):
     rows = json.loads(odar("eval", "list", "--json").out)
     assert len(rows) >= 24
@@ -200,9 +192,3 @@ def test_list_names_all_benchmarks(odar):
     text = odar("eval", "list").out
     assert all(row["name"] in text for row in rows)
     assert "gated" in text
-
-
-def test_a_folder_without_the_benchmark_names_the_download_command(odar, tmp_path):
-    result = odar("eval", "collect", "gsm8k", "--data", str(tmp_path), "--out", str(tmp_path / "r.jsonl"))
-    assert result.code == 2
-    assert "gsm8k is not in" in result.err and "fetch it with `hf download" in result.err

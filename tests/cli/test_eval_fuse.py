@@ -37,12 +37,6 @@ def test_every_rule_and_the_belief_are_listed(odar, recorded):
     assert "skills: slow 0.75" in result.out
 
 
-def test_few_questions_are_not_fitted(odar, recorded):
-    result = odar("eval", "fuse", recorded(5))
-    assert result.code == 0
-    assert "fitted" not in result.out
-
-
 @pytest.mark.parametrize("count", [5, 30])
 def test_json_is_one_strict_object(odar, recorded, count):
     result = odar("eval", "fuse", recorded(count), "--json")

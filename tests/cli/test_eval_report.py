@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.panels import handmade_panel, synthetic_panel
+from support.panels import handmade_panel
 
 
 def test_a_missing_panel_is_an_error(odar, tmp_path):
@@ -77,38 +77,8 @@ def test_an_unwritable_output_is_a_one_line_error(odar, tmp_path):
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_panels_without_common_items_cannot_be_compared(odar, tmp_path):
-    for name, items in (("a", 3), ("b", 3)):
-        (tmp_path / name).mkdir()
-        synthetic_panel(tmp_path / name, items, benchmarks=((name, "Mathematics"),))
-    result = odar(
-        "eval", "compare", str(tmp_path / "a" / "recording.jsonl"), str(tmp_path / "b" / "recording.jsonl")
-    )
-    assert (result.code, result.out) == (2, "")
-    assert "share no item: set, id and seed must be the same" in result.err
-
-
-def test_items_of_only_one_panel_are_skipped_and_counted(odar, tmp_path):
-    for name, items in (("a", 9), ("b", 6)):
-        (tmp_path / name).mkdir()
-        synthetic_panel(tmp_path / name, items)
-    shown = odar(
-        "eval", "compare", str(tmp_path / "a" / "recording.jsonl"), str(tmp_path / "b" / "recording.jsonl")
-    ).out
-    assert shown.startswith("6 items in both, 3 left out\n")
-
-
 def test_an_unknown_policy_gets_a_suggestion(odar, tmp_path):
     handmade_panel(tmp_path, PANELS["one item"], [FLAT])
     for arguments in (("--policy", "odr"), ("--against", "odr")):
         result = odar("eval", "replay", str(tmp_path / "recording.jsonl"), *arguments)
         assert (result.code, "did you mean 'odar'" in result.err) == (2, True)
-
-
-def test_the_report_has_attacks_and_transfer(odar, tmp_path):
-    benchmarks = (("alpha", "Mathematics"), ("beta", "Coding"))
-    place = str(synthetic_panel(tmp_path, 100, benchmarks=benchmarks))
-    (part,) = json.loads(odar("eval", "report", place, "--json").out)
-    attacks, transfer = (json.dumps(part["tables"][name]) for name in ("attacks", "transfer"))
-    assert "alpha" in attacks and "injection" in attacks and "masking" in attacks
-    assert "Coding" in transfer and "Mathematics" in transfer

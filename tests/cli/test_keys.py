@@ -29,19 +29,8 @@ def test_a_key_is_shown_once_and_stored_as_a_hash(odar, store):
 
 
 def test_limits_are_stored_and_shown_within_80_columns(odar):
-    options = [
-        "--budget-day",
-        "2",
-        "--budget-month",
-        "20.5",
-        "--rate",
-        "1/s",
-        "--models",
-        "odar, m",
-        "--max-path",
-        "medium",
-    ]
-    made = json.loads(odar("keys", "create", "ann", *options, "--json").out)
+    options = "--budget-day 2 --budget-month 20.5 --rate 1/s --models odar,m --max-path medium"
+    made = json.loads(odar("keys", "create", "ann", *options.split(), "--json").out)
     assert made["secret"].startswith(made["prefix"])
     (listed,) = json.loads(odar("keys", "list", "--json").out)
     assert (listed["budget_day_usd"], listed["budget_month_usd"], listed["rate_per_min"]) == (2, 20.5, 60)
@@ -55,10 +44,8 @@ def test_limits_are_stored_and_shown_within_80_columns(odar):
 def test_an_admin_key_is_marked(odar):
     assert json.loads(odar("keys", "create", "chief", "--admin", "--json").out)["admin"] is True
     odar("keys", "create", "ann")
-    assert {key["name"]: key["admin"] for key in json.loads(odar("keys", "list", "--json").out)} == {
-        "chief": True,
-        "ann": False,
-    }
+    listed = json.loads(odar("keys", "list", "--json").out)
+    assert {key["name"]: key["admin"] for key in listed} == {"chief": True, "ann": False}
     assert "admin" in odar("keys", "list").out
 
 

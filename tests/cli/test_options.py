@@ -13,50 +13,21 @@ from odar.errors import SettingsError
 NOBODY = "~nobody_such/x"
 PLACES = {"FILE", "FILE.jsonl", "DIR", "IN.jsonl", "OUT.jsonl", "A", "B", "FILENAME", "DIRECTORY", "PATH"}
 """Metavars that stand for a file or a folder."""
-NAMES = {
-    "data",
-    "out",
-    "file",
-    "panel",
-    "recording",
-    "responses",
-    "figures",
-    "source",
-    "predictions",
-    "report",
-    "config",
-}
+NAMES = "data out file panel recording responses figures source predictions report config"
 """Parameters that name a file or a folder under another metavar."""
-LINES = {
-    "ask --file": ["ask", "-f", NOBODY],
-    "ask --image": ["ask", "What is it?", "--image", NOBODY],
-    "ask --config": ["ask", "2 + 2?", "--config", NOBODY],
-    "ask --profile": ["ask", "2 + 2?", "--profile", NOBODY + ".toml"],
-    "batch IN": ["batch", NOBODY, "out.jsonl"],
-    "batch OUT": ["batch", "in.jsonl", NOBODY],
-    "calibrate DATA": ["calibrate", NOBODY],
-    "calibrate --out": ["calibrate", "--out", NOBODY],
-    "difficulty": ["difficulty", "--file", NOBODY],
-    "eval collect --out": ["eval", "collect", "starter", "--out", NOBODY],
-    "eval collect --data": ["eval", "collect", "starter", "--out", "panel.jsonl", "--data", NOBODY],
-    "eval replay": ["eval", "replay", NOBODY],
-    "eval replay --calibration": ["eval", "replay", "panel.jsonl", "--calibration", NOBODY],
-    "eval compare": ["eval", "compare", "panel.jsonl", NOBODY + "#odar"],
-    "eval report": ["eval", "report", NOBODY],
-    "eval report --out": ["eval", "report", "panel.jsonl", "--out", NOBODY],
-    "eval fuse": ["eval", "fuse", NOBODY],
-    "eval import": ["eval", "import", "--answers", NOBODY],
-    "eval import --out": ["eval", "import", "--answers", "a", "--out", NOBODY],
-    "traces --out": ["traces", "export", "--out", NOBODY],
-    "train": ["train", NOBODY],
-    "store.url": ["traces", "--set", f"store.url={NOBODY}"],
-}
+LINES = [
+    ["batch", "in.jsonl", NOBODY],
+    ["ask", "2 + 2?", "--config", NOBODY],
+    ["ask", "2 + 2?", "--profile", NOBODY + ".toml"],
+    ["eval", "compare", "panel.jsonl", NOBODY + "#odar"],
+    ["traces", "--set", f"store.url={NOBODY}"],
+]
 
 
-@pytest.mark.parametrize("line", LINES)
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
 def test_an_unknown_home_is_rejected_first(odar, provider, tmp_path, line):
     before = sorted(tmp_path.iterdir())
-    result = odar(*LINES[line])
+    result = odar(*line)
     assert result.code == 2
     assert result.out == ""
     assert "no home is known for '~nobody_such'; write the whole path" in result.err
@@ -85,7 +56,7 @@ def test_every_path_parameter_expands_the_home():
     assert set(COMMANDS) <= {name.split()[0] for name, _ in parameters(cli)}
     places = [
         (name, parameter) for name, parameter in parameters(cli)
-        if isinstance(parameter.type, click.Path) or parameter.metavar in PLACES or parameter.name in NAMES
+        if isinstance(parameter.type, click.Path) or parameter.metavar in PLACES or parameter.name in NAMES.split()
     ]  # fmt: skip
     assert len(places) > 40
     assert [name for name, parameter in places if not isinstance(parameter.type, UserPath)] == []

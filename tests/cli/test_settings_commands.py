@@ -27,6 +27,14 @@ def test_config_of_one_key_or_table(odar, provider):
     assert (result.code, "did you mean" in result.err) == (2, True)
 
 
+def test_set_takes_any_name(odar, provider):
+    shown = odar("config", "--set", "profile=paper", "--config", "/dev/null", "--json", "profile")
+    assert json.loads(shown.out)["profile"]["value"] == "paper"
+    for name in ("config", "environ"):
+        result = odar("config", "--set", f"{name}=x")
+        assert (result.code, f'unknown setting {name} = "x" in argument' in result.err) == (2, True)
+
+
 def test_config_shows_an_infinite_beta_as_valid_json(odar, provider):
     tree = json.loads(odar("config", "--json", "--profile", "paper", "fusion.beta").out)
     assert tree["fusion.beta"]["value"] == "inf"

@@ -12,12 +12,12 @@ from pathlib import PurePosixPath
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from release import audit, lock  # scripts is on the path
 
 from odar.config import load_settings
 from support.deploy_files import ROOT, dockerfile, health_command, image_environment
 from support.fault_server import FaultServer
 from support.gateway_process import Process
-from support.scripts import script
 
 LOCK = ROOT / "deploy" / "requirements.txt"
 EVALS_LOCK = ROOT / "deploy" / "requirements-evals.txt"
@@ -60,19 +60,18 @@ def test_the_image_installs_only_wheels_with_known_hashes():
 
 def test_every_dependency_of_the_image_is_pinned():
     """Run `make lock` after a change of the dependencies."""
-    pins = script("audit").pinned(LOCK.read_text())
-    lock = script("lock")
+    pins = audit.pinned(LOCK.read_text())
     waiting = [Requirement(each) for each in lock.requirements()]
     assert {"psycopg", "opentelemetry-sdk", "hatchling"} <= {each.name for each in waiting}
     for wanted in waiting:
         assert wanted.specifier.contains(pins[canonicalize_name(wanted.name)]), wanted
-    project, _ = script("audit").installed(extras=lock.EXTRAS)
+    project, _ = audit.installed(extras=lock.EXTRAS)
     assert project.keys() - {"odar"} <= pins.keys()
-    more = script("audit").pinned(EVALS_LOCK.read_text())
+    more = audit.pinned(EVALS_LOCK.read_text())
     assert not pins.keys() & more.keys()
     for wanted in map(Requirement, lock.requirements(("evals",))):
         assert wanted.specifier.contains((pins | more)[canonicalize_name(wanted.name)]), wanted
-    with_evals, _ = script("audit").installed(extras=(*lock.EXTRAS, "evals"))
+    with_evals, _ = audit.installed(extras=(*lock.EXTRAS, "evals"))
     assert with_evals.keys() - {"odar"} <= pins.keys() | more.keys()
 
 

@@ -29,7 +29,7 @@ def test_accuracy_of_each_rule_on_hand_made_items(tmp_path):
         row(["3", "three"], "three", "4", "5", lps=[-0.1, -0.9, -0.9]),
     ]
     table = table_of(tmp_path, rows)
-    results = {result.rule: result for result in apply_rules(table, 0.0, seed=0)}
+    results = {result.rule: result for result in apply_rules(table, 0.0)}
     assert results["fep β=0"].accuracy == results["majority"].accuracy
     assert results["fep β=0"].against_majority.value == 0.0
     assert results["fep β=inf (argmin)"].accuracy.value == 0.75
@@ -69,5 +69,5 @@ def test_no_question_is_judged_with_skills_measured_on_it(tmp_path):
 
 def test_without_log_probabilities_agreement_decides(tmp_path):
     rows = [{"gold": "1", "candidates": [{"answer": answer} for answer in "112"]}] * 40
-    results = {result.rule: result.accuracy.value for result in apply_rules(table_of(tmp_path, rows), 0.25, 0)}
+    results = {result.rule: result.accuracy.value for result in apply_rules(table_of(tmp_path, rows), 0.25)}
     assert (results["majority"], results["belief"], results["belief, skills fitted"]) == (1.0, 1.0, 1.0)

@@ -10,6 +10,7 @@ import numpy as np
 
 from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
+from odar.lab.replay.outcomes import upper_hull
 from odar.policy.belief import Agent, Belief
 from odar.policy.belief_fit import Answers
 from odar.policy.cascade_values import Simulation, StageValues
@@ -143,24 +144,6 @@ def curve(belief: Belief, found: Table, ratio: float, stages: str = "FSL", dial:
     )
     prices = {"F": 1.0, "S": 1.0, "L": float(ratio)}
     return [walk(found, stages, prices, _values(id(belief), agents, found.plausible, ratio, g)) for g in dial]
-
-
-def upper_hull(points: Sequence[tuple[float, float]]) -> Curve:
-    """The best mixtures of fixed choices, by cost."""
-    hull: Curve = []
-    for cost, right in sorted(points):
-        if hull and right <= hull[-1][1]:
-            continue
-        if hull and cost == hull[-1][0]:
-            hull.pop()
-        while len(hull) >= 2 and _slope(hull[-2], hull[-1]) <= _slope(hull[-2], (cost, right)):
-            hull.pop()
-        hull.append((cost, right))
-    return hull
-
-
-def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return (b[1] - a[1]) / (b[0] - a[0])
 
 
 def at_cost(points: Curve, cost: np.ndarray) -> np.ndarray:

@@ -58,21 +58,36 @@ def load(name: str, data: Path) -> Recorded:
         found = mmlu_pro(data) if name == "mmlu_pro" else outputs(data, name)
         np.savez_compressed(file, **found)
     with np.load(file, allow_pickle=False) as kept:
-        arrays = dict(kept)
+        return from_arrays(name, dict(kept))
+
+
+def from_arrays(name: str, arrays: dict[str, np.ndarray]) -> Recorded:
+    """A set from its arrays, of which one has the models' names."""
     models = [str(m) for m in arrays.pop("models")]
     return Recorded(name, models, [family_of(m) for m in models], **arrays)
 
 
 def mmlu_pro(data: Path) -> dict[str, np.ndarray]:
     """The outcomes of 83 models, without the items on which the local pair is judged."""
-    import pyarrow.parquet
-
-    folder = data / "mmlu_pro_outcomes"
-    items = [json.loads(line) for line in (folder / "items.jsonl").read_text().splitlines()]
+    items = mmlu_pro_items(data)
     prior = out_of_fold_prior(data, items)
     items = [item for item in items if item["row"] in prior]
+    return {**mmlu_pro_outcomes(data, items), "prior": np.array([prior[item["row"]] for item in items])}
+
+
+def mmlu_pro_items(data: Path) -> list[dict]:
+    """The questions, with row and options."""
+    return [
+        json.loads(line) for line in (data / "mmlu_pro_outcomes" / "items.jsonl").read_text("utf8").splitlines()
+    ]
+
+
+def mmlu_pro_outcomes(data: Path, items: list[dict]) -> dict[str, np.ndarray]:
+    """What all models answered to these items: the arrays of `Recorded` but for the prior."""
+    import pyarrow.parquet
+
     place = {item["row"]: i for i, item in enumerate(items)}
-    table = pyarrow.parquet.read_table(folder / "outcomes.parquet").to_pydict()
+    table = pyarrow.parquet.read_table(data / "mmlu_pro_outcomes" / "outcomes.parquet").to_pydict()
     models = sorted(set(table["model"]))
     number = {model: i for i, model in enumerate(models)}
     shape = (len(models), len(items))
@@ -96,7 +111,6 @@ def mmlu_pro(data: Path) -> dict[str, np.ndarray]:
         **found,
         "models": np.array(models),
         "stated": found["group"] >= 0,
-        "prior": np.array([prior[item["row"]] for item in items]),
         "plausible": np.array([len(item["options"]) for item in items]),
     }
 

@@ -29,6 +29,7 @@ from odar.cli.terminal import notice, print_facts, print_json, strip_control_cha
 from odar.decisions import NextStep
 from odar.engine import Odar
 from odar.errors import InputError, OdarError, one_line
+from odar.files import read_errors
 from odar.inputs import check_text, load_image
 from odar.options import AskOptions
 from odar.policy.dial import Dial
@@ -105,12 +106,15 @@ def command(
     if as_json:
         print_json(to_document(Record(query, answer.trace), content=True))
     else:
-        reply = answer.final if short else answer.text
-        if streams:
-            click.echo()  # the text itself has been written
+        reply = "" if streams else answer.final if short else answer.text  # a stream has written the text itself
+        click.echo(strip_control_chars(reply) if sys.stdout.isatty() else reply)
+        if explain or verbose:
+            from odar.cli.explain import print_explanation
+
+            print_explanation(answer, query, settings.profile_reason, verbose=verbose)
         else:
-            click.echo(strip_control_chars(reply) if sys.stdout.isatty() else reply)
-        _print_details(answer, query, settings, explain=explain or verbose, verbose=verbose)
+            for reason in answer.trace.degradations:
+                notice(f"degraded: {reason}")
     if error := record_trace(answer, query, settings):
         notice(f"trace not recorded: {error}")
 
@@ -128,17 +132,6 @@ def _step_facts(step: NextStep) -> Iterator[tuple[str, str]]:
         yield "rule", line
     if step.thresholds:
         yield "", "d is the difficulty, p the probability that the leading answer is right"
-
-
-def _print_details(answer: Answer, query: Query, settings: Settings, *, explain: bool, verbose: bool) -> None:
-    """Print the explanation, or only the degradations, to standard error."""
-    if explain:
-        from odar.cli.explain import print_explanation
-
-        print_explanation(answer, query, settings.profile_reason, verbose=verbose)
-    else:
-        for reason in answer.trace.degradations:
-            notice(f"degraded: {reason}")
 
 
 async def _ask(settings: Settings, text: str, options: AskOptions, *, show_progress: bool, streams: bool) -> Answer:
@@ -166,41 +159,29 @@ def _spinner(visible: bool) -> Iterator[Callable[[Decision | None], None]]:
         return
     from rich.console import Console
 
-    status = Console(stderr=True, markup=False).status("thinking")
-    status.start()
+    with Console(stderr=True, markup=False).status("thinking") as status:
 
-    def update(decision: Decision | None) -> None:
-        if decision is None:
-            status.stop()
-        else:
-            status.update(f"asking {decision.stage}" if decision.stage else "done")
+        def update(decision: Decision | None) -> None:
+            if decision is None:
+                status.stop()
+            else:
+                status.update(f"asking {decision.stage}" if decision.stage else "done")
 
-    try:
         yield update
-    finally:
-        status.stop()
 
 
 def _read_question(question: str | None, file: str | None) -> str:
     if file is not None and question is not None:
         raise InputError("give a question or --file, not both")
-    source = "standard input"
     if file is not None:
-        source = f"file {file!r}"
-        try:
-            raw = Path(file).read_bytes()
-        except OSError as error:
-            raise InputError(f"{source} cannot be read: {error.strerror or error}") from None
-    elif question == "-" or (question is None and not sys.stdin.isatty()):
-        raw = sys.stdin.buffer.read()
-    elif question is None:
+        with read_errors(f"file {file!r}"):
+            return Path(file).read_bytes().decode()
+    if question == "-" or (question is None and not sys.stdin.isatty()):
+        with read_errors("standard input"):
+            return sys.stdin.buffer.read().decode()
+    if question is None:
         raise InputError('nothing to answer; try: odar ask "Is Paris the capital of France?"')
-    else:
-        return question
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source} is not UTF-8 text: byte {error.start} is {raw[error.start]:#04x}") from None
+    return question
 
 
 def preload_store(settings: Settings) -> None:
@@ -219,8 +200,6 @@ def record_trace(answer: Answer, query: Query, settings: Settings) -> str | None
 
         with Database(settings.store, _STORE_TIMEOUT_S) as database, database.write() as connection:
             write_rows(connection, [make_row(Record(query, answer.trace), content=settings.store.content)])
-    except OdarError as error:
-        return one_line(error)
     except Exception as error:  # a failure to store the trace must not lose the answer
-        return f"{type(error).__name__}: {one_line(error)}"
+        return one_line(error if isinstance(error, OdarError) else f"{type(error).__name__}: {error}")
     return None

@@ -222,13 +222,18 @@ def _from_recording(settings: Settings, place: str) -> tuple[Odar, list[Recorded
 
 
 def _with_recorded_models(settings: Settings, header: Header) -> Settings:
-    """The settings with the agents and models of an imported recording, which need no provider."""
+    """The settings with the agents and models of an imported recording, which need no provider.
+
+    If these are other models, the stages of the settings are not for them.
+    """
     recorded = header.to_settings()
     names = (*settings.agent_names, *recorded.agent_names)
     models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
     if models[0] != models[1]:
         notice("for the models of the recording; to use the result, in odar.toml:")
         click.echo("".join(f"    {line}\n" for line in recorded.agent_lines() if line), nl=False, err=True)
+        routing = replace(recorded.routing, dial=settings.routing.dial)
+        settings = replace(settings, policy=recorded.policy, routing=routing)
     return replace(
         settings,
         fast=recorded.fast,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -59,23 +59,13 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         }
         print_json(tree, indent=2)
         return
-    from rich.markup import escape
-
     table = plain_table("setting", "value", "from", gap=2, overflow="fold")
-    for path, value in values.items():
-        table.add_row(key_name(path), escape(_to_text(value)), escape(origins[path]))
-    print_table(table)
-    if key in (None, "routing"):
-        for line in _thresholds(settings):
-            click.echo(line)
+    print_table(table, ((key_name(path), _to_text(value), origins[path]) for path, value in values.items()))
+    if key in (None, "routing"):  # when the policy stops or goes on
+        with suppress(OdarError), Odar(settings) as odar:
+            if thresholds := odar.decide("What is the capital of France?").thresholds:
+                click.echo("\n  ".join(["\nfor a short question:", *thresholds]))
     click.echo(f"\nprofile {settings.profile}: {settings.profile_reason}", err=True)
-
-
-def _thresholds(settings: Settings) -> Iterator[str]:
-    """Yield when the policy stops or goes on, for a short question with many plausible answers."""
-    with suppress(OdarError), Odar(settings) as odar:
-        found = odar.decide("What is the capital of France?").thresholds
-        yield from ("\nfor a short question:", *(f"  {line}" for line in found)) if found else ()
 
 
 def _value(settings: Settings, path: KeyPath) -> Any:

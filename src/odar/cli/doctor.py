@@ -10,7 +10,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from odar.catalogue import ModelCard
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import folded, print_json
+from odar.cli.traces import open_archive, parse_time
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
@@ -28,8 +28,7 @@ from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_
 from odar.secrets import api_key, masked
 from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
-from odar.traces.archive import Archive
-from odar.traces.database import Database, database_url
+from odar.traces.database import database_url
 from odar.traces.overview import warnings_of
 from odar.traces.record import Filter
 from odar.types import FAST, SLOW
@@ -54,9 +53,7 @@ def command(as_json: bool, settings: Settings) -> int:
     Exit code 0 if a question could be answered now or after a download, 1 if not.
     """
     findings = [
-        *_check_packages(),
-        *_check_configuration(settings),
-        *_check_files(settings),
+        *_check_installation(settings),
         *_check_local_models(settings),
         *asyncio.run(_check_agents(settings)),
         *_check_traces(settings),
@@ -72,33 +69,34 @@ def command(as_json: bool, settings: Settings) -> int:
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-def _check_packages() -> Iterator[Finding]:
+def _check_installation(settings: Settings) -> Iterator[Finding]:
+    """Yield versions, profile and settings file, and the files of ODAR, which remain after `pip uninstall odar`."""
     yield Finding("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")
     for package in ("numpy", "uvicorn", "xllamacpp"):
         try:
             yield Finding(package, True, version(package))
         except PackageNotFoundError:
             yield Finding(package, False, "not installed", f"{sys.executable} -m pip install {package}")
-
-
-def _check_configuration(settings: Settings) -> Iterator[Finding]:
     built_in = ("catalogue", "profile", "calibration", "argument", "ODAR_", "chosen")
     files = {origin for origin in settings.origins.values() if not origin.startswith(built_in)}
     yield Finding("profile", True, f"{settings.profile} ({settings.profile_reason})")
     missing = "none; odar.toml here or in your config folder would be read"
     yield Finding("settings file", True, ", ".join(sorted(files)) or missing)
-
-
-def _check_files(settings: Settings) -> Iterator[Finding]:
-    """Yield the files of ODAR, which remain after `pip uninstall odar`."""
     url = database_url(settings.store)
-    local = url.get_backend_name() == "sqlite"
-    store = _size(Path(str(url.database))) if local else masked(url.render_as_string())
-    yield Finding("on disk", True, f"traces and keys: {store}")
-    places = {"weights": weights_folder(), "calibration records": cache_folder() / "calibration"}
-    places["statistics of served answers"] = alignment_path(settings.store)
-    for what, path in places.items():
-        yield Finding("on disk", True, f"{what}: {_size(path)}")
+    places = {
+        "traces and keys": _size(path) if (path := _store_file(settings)) else masked(url.render_as_string()),
+        "weights": _size(weights_folder()),
+        "calibration records": _size(cache_folder() / "calibration"),
+        "statistics of served answers": _size(alignment_path(settings.store)),
+    }
+    for what, place in places.items():
+        yield Finding("on disk", True, f"{what}: {place}")
+
+
+def _store_file(settings: Settings) -> Path | None:
+    """The file of the store; None for a database server."""
+    url = database_url(settings.store)
+    return Path(str(url.database)) if url.get_backend_name() == "sqlite" else None
 
 
 def _size(path: Path) -> str:
@@ -109,13 +107,11 @@ def _size(path: Path) -> str:
 
 def _check_traces(settings: Settings) -> Iterator[Finding]:
     """Yield warnings about the last 7 days: answers cut off, and costs above those of the slow model alone."""
-    url = database_url(settings.store)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).exists():
+    if (path := _store_file(settings)) and not path.exists():
         return
     try:
-        with Database(settings.store) as database:
-            week = Filter(since=(datetime.now(UTC) - timedelta(days=7)).isoformat())
-            overview = Archive(database).overview(week)
+        with open_archive(settings) as archive:
+            overview = archive.overview(Filter(since=parse_time("7d")))
     except OdarError as error:
         yield Finding(
             "traces", False, f"cannot be read: {error}", "store.url = another place, or store.enabled = false"
@@ -148,36 +144,29 @@ def _check_local_models(settings: Settings) -> list[Finding]:
             except OdarError as error:
                 found.append(Finding("local model", False, str(error)))
     if models:
-        found.append(_check_disk(weights_folder(), missing_bytes))
-        if all(finding.ok for finding in found):
-            found.append(_check_memory(memory_mb(settings)))
+        folder = next(place for place in (weights_folder(), *weights_folder().parents) if place.exists())
+        free = shutil.disk_usage(folder).free
+        enough = not missing_bytes or free > missing_bytes
+        text = f"{free / 1e9:,.1f} GB free in {folder}"
+        if missing_bytes:
+            text += f"; downloading the missing weights takes up to {missing_bytes / 1e9:.1f} GB"
+        found.append(Finding("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk"))
+    if models and all(finding.ok for finding in found):
+        available, needed = available_memory_mb(), memory_mb(settings)
+        text = f"the local models take {needed / 1000:.1f} GB"
+        remedy = ""
+        if available is not None:
+            text = f"{available / 1000:.1f} GB available; {text}"
+            remedy = "" if available >= needed else "answers will be slow; close programs, or use --profile tiny"
+        found.append(Finding("memory", True, text, remedy))
     return found
-
-
-def _check_disk(folder: Path, missing_bytes: int) -> Finding:
-    existing = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(existing).free
-    text = f"{free / 1e9:,.1f} GB free in {existing}"
-    if missing_bytes:
-        text += f"; downloading the missing weights takes up to {missing_bytes / 1e9:.1f} GB"
-    enough = not missing_bytes or free > missing_bytes
-    return Finding("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk")
-
-
-def _check_memory(needed_mb: int) -> Finding:
-    available = available_memory_mb()
-    needed = f"the local models take {needed_mb / 1000:.1f} GB"
-    if available is None:
-        return Finding("memory", True, needed)
-    remedy = "" if available >= needed_mb else "answers will be slow; close programs, or use --profile tiny"
-    return Finding("memory", True, f"{available / 1000:.1f} GB available; {needed}", remedy)
 
 
 async def _check_agents(settings: Settings) -> list[Finding]:
     """Check energies, the certificate, and whether each agent's provider answers and has the model."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
-        found = [*_check_energies(odar), *_check_skills(odar), *_check_certificate(odar)]
+        found = list(_check_learned(odar))
         for agent, card in cards.items():
             by = f"{card.name} by {card.provider}"
             try:
@@ -230,18 +219,14 @@ def _mean_price(card: ModelCard) -> float:
     return 1e-6 if card.price is None else card.price.input + card.price.output + 1e-6
 
 
-def _check_energies(odar: Odar) -> Iterator[Finding]:
-    """Yield warnings about the energies of served answers."""
+def _check_learned(odar: Odar) -> Iterator[Finding]:
+    """Yield what follows from served answers: energies that drift, skills from agreement; and the certificate."""
     rows = odar.alignment.report(odar.agents.prompt_steps())
     if drifting := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
         text = f"served energies drift from the calibrated ones: {', '.join(drifting)}"
         yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
     if odar.alignment.last_error:
         yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
-
-
-def _check_skills(odar: Odar) -> Iterator[Finding]:
-    """Yield the skills that follow from observed agreement, once there is enough of it."""
     questions = sum(odar.agreement.questions().values())
     if learned := odar.agreement.skills():
         agents = odar.believed_agents.values()
@@ -252,9 +237,6 @@ def _check_skills(odar: Odar) -> Iterator[Finding]:
             f"{questions:,.0f} observed questions change no skill: too few of one key, or a calibration is in use"
         )
         yield Finding("skills", True, text)
-
-
-def _check_certificate(odar: Odar) -> Iterator[Finding]:
     if odar.certificate is not None:
         problems = odar.certificate.problems()
         again = "odar certify QUESTIONS.jsonl" if problems else ""

@@ -192,7 +192,7 @@ def list_command(as_json: bool) -> None:
     """List every benchmark: category, metric, size and licence; with --json also its source and notes."""
     benchmarks = [BENCHMARKS[name] for name in (*NAMES, *sorted(BENCHMARKS.names() - set(NAMES)))]
     if as_json:
-        shown = [field.name for field in fields(Benchmark) if field.name not in ("load", "score", "elsewhere")]
+        shown = [field.name for field in fields(Benchmark) if field.name not in ("load", "score")]
         rows = [{name: getattr(each, name) for name in shown} for each in benchmarks]
         print_json(rows)
         return
@@ -204,4 +204,4 @@ def list_command(as_json: bool) -> None:
         "licence": [f"{b.licence}{', gated' * b.gated}" for b in benchmarks],
     }
     print_columns(columns, left=("category", "metric", "licence"), gap=2)
-    click.echo("Sources, notes and what a benchmark needs: --json", err=True)
+    click.echo("Sources, notes and how to grade what is graded elsewhere: --json", err=True)

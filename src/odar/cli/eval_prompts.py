@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -49,19 +49,17 @@ def prompts_command(
         rows += prompt_rows(name, items)
     if as_json:
         print_json(rows)
-    else:
-        print_prompts(rows)
+        return
+    titles = {name: name.removeprefix("accuracy_").replace("_", " ") for name in FORMATS}
+    columns = {titles[name]: [format(row[name], form) for row in rows] for name, form in FORMATS.items()}
+    print_columns(columns, left=("step",), gap=2)
 
 
-PROMPT_FIGURES = {
-    "answers": ("answers", "d"),
-    "accuracy": ("accuracy", ".3f"),
-    "tokens": ("tokens", ".0f"),
-    "cut_off": ("cut off", ".2f"),
-    "unstated": ("unstated", ".2f"),
-    "accuracy_per_100_tokens": ("per 100 tokens", ".2f"),
-}
-"""Title and format of each figure of a prompt set (SPEC 3.7)."""
+FORMATS = {
+    "prompts": "", "step": "", "answers": "d", "accuracy": ".3f", "tokens": ".0f", "cut_off": ".2f",
+    "unstated": ".2f", "accuracy_per_100_tokens": ".2f",
+}  # fmt: skip
+"""The figures of a prompt set (SPEC 3.7)."""
 
 
 def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, Any]]:
@@ -73,6 +71,8 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
             accuracy = sum(attempt.score or 0.0 for attempt in own) / len(own)
             tokens = sum(attempt.usage.output or len(attempt.tokens) for attempt in own) / len(own)
             row = {
+                "prompts": prompts,
+                "step": step.value,
                 "answers": len(own),
                 "accuracy": accuracy,
                 "tokens": tokens,
@@ -80,11 +80,5 @@ def prompt_rows(prompts: str, items: Iterable[RecordedItem]) -> list[dict[str, A
                 "unstated": sum(not attempt.stated for attempt in own) / len(own),
                 "accuracy_per_100_tokens": 100 * accuracy / tokens if tokens else 0.0,
             }
-            rows.append({"prompts": prompts, "step": step.value, **row})
+            rows.append(row)
     return rows
-
-
-def print_prompts(rows: Sequence[Mapping[str, Any]]) -> None:
-    names = {title: [row[title] for row in rows] for title in ("prompts", "step")}
-    figures = {title: [format(row[name], form) for row in rows] for name, (title, form) in PROMPT_FIGURES.items()}
-    print_columns(names | figures, left=("step",), gap=2)

@@ -61,7 +61,7 @@ def replay_command(
     outcomes = [each for _, each in results if isinstance(each, Outcomes)]
     rows = summarize_policies(table, outcomes, reference, fixed_outcomes(table))
     if as_json:
-        print_json([{**asdict(row), "arena_score": _arena_score(row)} for row in rows])
+        print_json([{**asdict(row), "arena_score": arena_score(row.accuracy.value, row.cost_usd)} for row in rows])
     else:
         sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
         click.echo(f"{sizes}; gains are against {against}")
@@ -100,7 +100,7 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
         score: [f"{row.accuracy.value:.3f}" for row in rows],
         "gain [95%]": ["–" if row.gain is None else row.gain.interval.signed() for row in rows],
         "calls": [f"{row.calls:.2f}" for row in rows],
-        "$/1000": ["unknown" if row.cost_usd is None else f"{1000 * row.cost_usd:.3f}" for row in rows],
+        "$/1000": [f"{1000 * row.cost_usd:.3f}" for row in rows],
         "over fixed": ["–" if row.over_fixed is None else f"{row.over_fixed.value:+.3f}" for row in rows],
         "p (BH)": [format_known(row.adjusted, "{:.3f}", "–") for row in rows],
         f"{score} [95%]": [str(row.accuracy) for row in rows],
@@ -111,11 +111,6 @@ def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str
     print_columns(columns)
     if table.nominal:
         click.echo("prices are nominal: that of a model without a price is set by its size")
-
-
-def _arena_score(row: PolicySummary) -> float | None:
-    """RouterArena's score, or None if the cost is unknown or 0."""
-    return arena_score(row.accuracy.value, row.cost_usd) if row.cost_usd else None
 
 
 @click.command("compare")
@@ -194,10 +189,9 @@ def _print_difference(first: str, second: str, body: Mapping[str, Any], differen
 @click.command("fuse")
 @click.argument("recording", type=FILE)
 @_split_option
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Random seed for the bootstrap.")
 @json_option("Print one JSON object.")
 @settings_options
-def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, settings: Settings) -> None:
+def fuse_command(recording: str, split: str | None, as_json: bool, settings: Settings) -> None:
     """Apply every fusion rule to the candidates of a RECORDING and compare their accuracy.
 
     Candidates are all answers to an item except verifications. The belief of the cascade is shown with the skills
@@ -212,7 +206,7 @@ def fuse_command(recording: str, split: str | None, seed: int, as_json: bool, se
     table = table.replaced(
         settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
     )
-    results = apply_rules(table, fusion.beta, seed)
+    results = apply_rules(table, fusion.beta)
     candidates = sum(map(len, table.candidates_right())) / len(table)
     ceiling = oracle_accuracy(table)
     skills = fitted_skills(table)

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from odar.cli.terminal import WIDTH, format_known, plain_table, print_facts
+from odar.cli.terminal import WIDTH, format_known, page_console, plain_table, print_facts
 from odar.errors import one_line
 from odar.traces.record import Record, to_document, to_json
 from odar.traces.story import dollars, spend_line, tell_story
@@ -48,7 +47,7 @@ def print_document(
     """Write the facts and, if `verbose`, a table of the candidates with their energies."""
     print_facts(facts, stderr=stderr)
     if verbose and document["candidates"]:
-        console = Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
+        console = page_console(stderr=stderr)
         console.print()
         console.print(_candidate_table(document))
         console.print(_LEGEND, style="dim")

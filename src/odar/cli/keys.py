@@ -21,12 +21,10 @@ from odar.types import Route
 _UNIT_SECONDS = {"s": 1, "sec": 1, "second": 1, "m": 60, "min": 60, "minute": 60, "h": 3600, "hour": 3600}
 
 
-def parse_rate(text: str) -> float:
-    """The number of requests a minute.
-
-    >>> parse_rate("60/min"), parse_rate("60"), parse_rate("2/s"), parse_rate("30/hour")
-    (60.0, 60.0, 120.0, 0.5)
-    """
+def _rate_option(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """The number of requests a minute."""
+    if text is None:
+        return None
     number, _, unit = text.partition("/")
     try:
         rate = float(number) * 60 / _UNIT_SECONDS[unit.strip() or "min"]
@@ -35,10 +33,6 @@ def parse_rate(text: str) -> float:
     if not 0 < rate < math.inf:
         raise InputError(f"--rate {text!r} is not a rate; write 60/min, 2/s or 30/hour")
     return rate
-
-
-def _rate_option(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    return None if text is None else parse_rate(text)
 
 
 def _names_option(context: click.Context, option: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -99,8 +93,8 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     A target moves the dial of this key's questions until their mean reaches it. A request can set a lower target
     (odar.target_calls, odar.target_cost_usd), not a higher one.
     """
-    targets = {name: limits[name] for name in ("target_calls", "target_cost_usd")}
-    Dial.from_options(**targets)  # rejects both at once
+    # rejects both at once
+    Dial.from_options(target_calls=limits["target_calls"], target_cost_usd=limits["target_cost_usd"])
     with Database(settings.store) as database:
         key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
     if as_json:
@@ -124,28 +118,28 @@ def list_(include_revoked: bool, as_json: bool, settings: Settings) -> None:
         keys = [key for key in all_keys(connection) if include_revoked or key.revoked_at is None]
         spent = spent_by_keys(connection, day)
     if as_json:
-        periods = {"today": day, "month": day[:7]}
+        body = []
+        for key in keys:
+            row = _to_dict(key)
+            for name, period in (("today", day), ("month", day[:7])):
+                usd, unknown = spent.get((key.id, period), (0.0, 0))
+                row[name] = {"usd": usd, "unknown": unknown}
+            body.append(row)
+        print_json(body)
+    elif not keys:
+        notice("no keys; make one with: odar keys create NAME")
+    else:
         rows = [
-            _to_dict(key)
-            | {
-                name: dict(zip(("usd", "unknown"), spent.get((key.id, each), (0.0, 0)), strict=True))
-                for name, each in periods.items()
-            }
+            (
+                key.name,
+                f"{key.prefix}…",
+                _spent_text(spent.get((key.id, day))),
+                _spent_text(spent.get((key.id, day[:7]))),
+                _limits_text(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}",
+            )
             for key in keys
         ]
-        print_json(rows)
-        return
-    if not keys:
-        notice("no keys; make one with: odar keys create NAME")
-        return
-    from rich.markup import escape
-
-    table = plain_table("name", "key", "today", "month", "limits", overflow="fold")
-    for key in keys:
-        sums = [_spent_text(spent.get((key.id, period))) for period in (day, day[:7])]
-        limits = _limits_text(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}"
-        table.add_row(escape(key.name), f"{key.prefix}…", *sums, escape(limits))
-    print_table(table)
+        print_table(plain_table("name", "key", "today", "month", "limits", overflow="fold"), rows)
 
 
 @command.command("revoke")
@@ -187,9 +181,8 @@ _LIMIT_FORMATS = {
 
 
 def _limits_text(key: Key) -> str:
+    limits = dataclasses.asdict(key.limits)
     parts = ["admin"] if key.admin else []
-    for name, form in _LIMIT_FORMATS.items():
-        if (value := getattr(key.limits, name)) is not None:
-            parts.append(form.format(value))
+    parts += [form.format(limits[name]) for name, form in _LIMIT_FORMATS.items() if limits[name] is not None]
     parts += [", ".join(key.limits.models)] if key.limits.models is not None else []
     return "; ".join(parts) or "none"

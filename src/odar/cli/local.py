@@ -13,7 +13,7 @@ from odar.cli.terminal import folded, notice, print_json
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
-from odar.providers.weights import GGUF, catalogue, ensure_weights, find_weights, gguf_path, weights_status
+from odar.providers.weights import GGUF, catalogue, ensure_weights, find_weights, gguf_path
 from odar.settings import Settings
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def available_memory_mb() -> int | None:
         return None
 
 
-def fetch_weights(settings: Settings, *, quiet: bool) -> None:
-    """Download the weights of every local model that the agents use; without messages if `quiet`."""
-    for model in local_models(settings):
+def fetch_weights(settings: Settings, *names: str, quiet: bool) -> None:
+    """Download the weights of those models that run in this process, by default of all agents."""
+    for model in local_models(settings, *names):
         fetch_model(model, quiet=quiet)
 
 
@@ -63,8 +63,7 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
     If those of the default profile cannot be downloaded, these are the settings of the profile `tiny`.
     """
     try:
-        for model in local_models(settings, settings.fast.model):
-            fetch_model(model, quiet=quiet)
+        fetch_weights(settings, settings.fast.model, quiet=quiet)
     except WeightsError as error:
         if settings.profile != "local" or settings.profile_reason.startswith("named by"):
             raise
@@ -81,12 +80,11 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
     """Download the weights of a model if needed, with a progress bar unless `quiet`, and return their path."""
     if model.startswith(GGUF):
         return gguf_path(model)
-    weights = find_weights(model)
-    if quiet or (not force and weights_status(weights)[0] == "present"):
-        return ensure_weights(weights, force=force)
+    if quiet:
+        return ensure_weights(find_weights(model), force=force)
     display = DownloadDisplay()
     try:
-        return ensure_weights(weights, display.on_progress, display.on_message, force=force)
+        return ensure_weights(find_weights(model), display.on_progress, display.on_message, force=force)
     finally:
         display.close()
 

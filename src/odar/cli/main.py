@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import json
+import pkgutil
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -86,12 +86,7 @@ class LazyGroup(click.Group):
         return list(self._locations)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of this name."""
-        if cmd_name not in self._locations:
-            return None
-        module, _, attribute = self._locations[cmd_name].partition(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
-        return command
+        return pkgutil.resolve_name(self._locations[cmd_name]) if cmd_name in self._locations else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of `--help` without importing the commands."""

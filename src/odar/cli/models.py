@@ -47,22 +47,21 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
 
 def _list_local(settings: Settings, *, as_json: bool) -> None:
     """List the models that `odar pull` can download, and their state."""
-    rows = [(weights, *weights_status(weights)) for weights in catalogue().values()]
-    if as_json:
-        body = [
+    body, rows = [], []
+    for weights in catalogue().values():
+        state, size = weights_status(weights)
+        body.append(
             {name: getattr(weights, name) for name in ("name", "title", "licence", "memory_mb")}
             | {"bytes": weights.size, "sha256": [weights.sha256]}
             | {"state": state, "path": str(weights.path)}
-            for weights, state, _ in rows
-        ]
-        print_json(body)
-        return
-    table = plain_table("model", "disk", "memory", "licence", "state", no_wrap=True)
-    for weights, state, size in rows:
+        )
         shown = f"partial, {size / 1e6:,.0f} MB" if state == "partial" else state
         sizes = f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB"
-        table.add_row(_with_agents(weights.name, settings), *sizes, weights.licence, shown)
-    print_table(table)
+        rows.append((_with_agents(weights.name, settings), *sizes, weights.licence, shown))
+    if as_json:
+        print_json(body)
+    else:
+        print_table(plain_table("model", "disk", "memory", "licence", "state", no_wrap=True), rows)
 
 
 def _with_agents(model: str, settings: Settings) -> str:

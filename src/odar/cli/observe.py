@@ -9,10 +9,8 @@ import click
 
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import format_known, notice, print_columns, print_json
-from odar.cli.traces import parse_time
+from odar.cli.traces import open_archive, parse_time
 from odar.settings import Settings
-from odar.traces.archive import Archive
-from odar.traces.database import Database
 from odar.traces.observations import agreement_lines, interval_text
 
 
@@ -31,8 +29,8 @@ def command(since: str | None, resume: bool, as_json: bool, settings: Settings) 
 
     Same answer as slow is not right: compare it with how often slow gives its own answer again.
     """
-    with Database(settings.store) as database:
-        observations = Archive(database).observations(settings)
+    with open_archive(settings) as archive:
+        observations = archive.observations(settings)
         if resume:
             fallen_back = observations.resume()
             click.echo("the cascade answers again" if fallen_back else "the cascade had not fallen back to slow")
@@ -57,8 +55,6 @@ def _print(report: Mapping[str, Any]) -> None:
         "slow again": [interval_text(row["slow_agreement"]) for row in rows.values()],
     }
     print_columns(columns, left=("same as slow", "slow again"))
-    click.echo()
-    for line in agreement_lines(report):
-        click.echo(line)
+    click.echo("\n".join(["", *agreement_lines(report)]))
     total = report["total"]
     click.echo(f"observing cost ${total['spent_usd']:.4f}, today ${report['spent_today_usd']:.4f}")

@@ -7,7 +7,6 @@ import json
 import math
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -15,10 +14,10 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.terminal import notice
-from odar.config import BOTH_NAMED, load_settings
+from odar.config import BOTH_NAMED, load_with
 from odar.errors import SettingsError, UsageError
 from odar.files import user_path
-from odar.formats import MAX_DEPTH, deeper_than
+from odar.formats import load_toml
 from odar.secrets import masked
 from odar.settings import Settings
 
@@ -57,24 +56,25 @@ def settings_options(command: F) -> F:
     @click.option("--set", "sets", metavar="KEY=VALUE", multiple=True, help="Any setting, such as fast.model=NAME.")
     @functools.wraps(command)
     def wrapper(*args: Any, profile: str | None, config: str | None, sets: tuple[str, ...], **kwargs: Any) -> Any:
-        by_option = {}
+        overrides = parse_sets(sets)
+        if profile is not None:
+            overrides["profile"] = profile
         for name in [name for name in kwargs if name.startswith("setting_")]:
-            key, value = name.removeprefix("setting_").replace("__", "."), kwargs.pop(name)
-            if value is not None:
-                by_option[key] = f"{key}={json.dumps(value)}"
-        others = [each for each in sets if each.partition("=")[0] not in by_option]
-        settings = load_settings(profile, config=config, **parse_sets([*others, *by_option.values()]))
-        return command(*args, settings=settings, **kwargs)
+            if (value := kwargs.pop(name)) is not None:
+                overrides[name.removeprefix("setting_")] = value
+        return command(*args, settings=load_with(overrides, config), **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
 
 def agent_options(command: F) -> F:
     """Add --fast, --second and --slow, which set the models of the agents."""
-    examples = {"fast": "ollama/qwen3:4b", "second": "ollama/gemma3:4b", "slow": "vllm/Qwen/Qwen3-32B"}
-    kinds = {"fast": "Fast agent", "second": "Second opinion, of another family than fast", "slow": "Slow agent"}
-    for agent in reversed(examples):
-        text = f"{kinds[agent]}, such as {examples[agent]}."
+    helps = {
+        "slow": "Slow agent, such as vllm/Qwen/Qwen3-32B.",
+        "second": "Second opinion, of another family than fast, such as ollama/gemma3:4b.",
+        "fast": "Fast agent, such as ollama/qwen3:4b.",
+    }
+    for agent, text in helps.items():
         command = click.option(f"--{agent}", f"setting_{agent}__model", metavar="MODEL", help=text)(command)
     return command
 
@@ -99,19 +99,15 @@ def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
         key, equals, value = each.partition("=")
         if not equals:
             raise SettingsError(f"--set {each!r} is not KEY=VALUE")
-        line = f"{key} = {value}"
         try:
-            tomllib.loads(line)
-        except (ValueError, RecursionError):
-            line = f"{key} = {json.dumps(value)}"  # a plain word needs no quotes on the command line
-        lines.append(line)
+            load_toml(f"{key} = {value}")
+        except ValueError:
+            value = json.dumps(value)  # a plain word needs no quotes on the command line
+        lines.append(f"{key} = {value}")
     try:
-        tree = tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"--set {' '.join(sets)!r} cannot be read: {error}") from None
-    if deeper_than(MAX_DEPTH, tree):
-        raise SettingsError("--set: nested too deeply")
-    return tree
+        return load_toml("\n".join(lines))
+    except ValueError as error:
+        raise SettingsError(f"--set {' '.join(sets)!r:.200} cannot be read: {error}") from None
 
 
 def parse_column_map(pairs: Sequence[str], model: str) -> dict[str, str]:

@@ -16,6 +16,7 @@ import click
 from odar.errors import one_line
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 _REPLACEMENTS: dict[int, str] = {
@@ -24,7 +25,6 @@ _REPLACEMENTS: dict[int, str] = {
 }
 WIDTH = 80
 """Columns of output that has a fixed width."""
-_UNLIMITED = 100_000
 
 
 def strip_control_chars(text: str) -> str:
@@ -64,13 +64,23 @@ def format_known(value: float | None, spec: str, unknown: str = "unknown") -> st
     return unknown if value is None or math.isnan(value) else spec.format(value)
 
 
-def print_table(table: Table) -> None:
-    """Print a table to standard output; columns that do not wrap are cut only on a terminal."""
+def print_table(table: Table, rows: Iterable[Iterable[str]] = ()) -> None:
+    """Add rows and print a table to standard output; columns that do not wrap are cut only on a terminal."""
+    from rich.console import Console
+    from rich.text import Text
+
+    for row in rows:
+        table.add_row(*(Text(strip_control_chars(cell)) for cell in row))
+    piped = not sys.stdout.isatty()
+    width = 100_000 if piped and any(column.no_wrap for column in table.columns) else None
+    Console(highlight=False, width=width).print(table)
+
+
+def page_console(*, stderr: bool = False) -> Console:
+    """A console of 80 columns, which prints brackets as they are."""
     from rich.console import Console
 
-    piped = not sys.stdout.isatty()
-    width = _UNLIMITED if piped and any(column.no_wrap for column in table.columns) else None
-    Console(highlight=False, width=width).print(table)
+    return Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
 
 
 def print_columns(columns: Mapping[str, Sequence[str]], *, left: Container[str] = (), gap: int = 1) -> None:
@@ -130,7 +140,6 @@ def print_text(text: str) -> None:
 
 def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: int = 2, labels: int = 0) -> None:
     """Print a name and a text on each line; long texts are folded to 80 columns."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -139,4 +148,4 @@ def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: 
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, Text(one_line(value)))
-    Console(stderr=stderr, width=WIDTH, highlight=False, markup=False).print(table)
+    page_console(stderr=stderr).print(table)

@@ -9,15 +9,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import click
-from rich.console import Console
-from rich.markup import escape
 
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import WIDTH, format_known, notice, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, page_console, plain_table, print_json, print_table
 from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.traces.archive import Archive
@@ -85,32 +83,25 @@ def command(
     """
     if context.invoked_subcommand is not None:
         return
-    with _open_archive(settings) as archive:
+    with open_archive(settings) as archive:
         if summary:
-            overview = archive.overview(conditions)
-            warnings = warnings_of(overview, settings)
+            found = archive.overview(conditions)
             observed = archive.observations(settings).report(conditions.since, conditions.key)
-            overview["observation"] = observed
+            found |= {"observation": observed, "warnings": warnings_of(found, settings)}
         else:
-            page = archive.page(conditions, after, limit)
-    if as_json and summary:
-        print_json({**overview, "warnings": warnings})
-    elif as_json:
-        print_json(page)
-    elif not (overview["queries"] if summary else page["traces"]):
+            found = archive.page(conditions, after, limit)
+    if as_json:
+        print_json(found)
+    elif not found["queries" if summary else "traces"]:
         notice("no traces" + (" match" if conditions != Filter() else " yet; try: odar ask"))
         if conditions.text is not None and not settings.store.content:
             notice("--text finds only what was stored with store.content = true")
     elif summary:
-        print_summary(overview, warnings)
-        if observed["total"]["questions"]:
-            agreement = interval_text(observed["total"]["agreement"])
-            click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
-            click.echo("\n".join(agreement_lines(observed)))
+        _print_summary(found)
     else:
-        print_list(page["traces"])
-        if page["next"] is not None:
-            notice(f"more with --after {page['next']}")
+        _print_list(found["traces"])
+        if found["next"] is not None:
+            notice(f"more with --after {found['next']}")
 
 
 @command.command("show")
@@ -123,7 +114,7 @@ def show(trace: str, as_json: bool, verbose: bool, settings: Settings) -> None:
 
     Questions and answers are there only if they were stored with store.content = true.
     """
-    with _open_archive(settings) as archive:
+    with open_archive(settings) as archive:
         row = archive.get(archive.full_id(trace))
     if as_json:
         print_json(row)
@@ -146,7 +137,7 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
         file = click.open_file(out, "a", encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out!r} cannot be written: {error.strerror or error}") from None
-    with _open_archive(settings) as archive, file:
+    with open_archive(settings) as archive, file:
         for count, trace in enumerate(archive.export(conditions), start=1):  # noqa: B007 - the last count is printed
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
@@ -169,22 +160,21 @@ def parse_time(text: str, now: datetime | None = None) -> str:
 
 
 @contextmanager
-def _open_archive(settings: Settings) -> Iterator[Archive]:
+def open_archive(settings: Settings) -> Iterator[Archive]:
     with Database(settings.store) as database:
         yield Archive(database)
 
 
-def print_list(traces: Sequence[dict[str, Any]]) -> None:
+def _print_list(traces: Sequence[dict[str, Any]]) -> None:
     table = plain_table()
     for title, width in _COLUMNS.items():
-        table.add_column(
-            title, min_width=width, no_wrap=True, justify="right" if title in _RIGHT_ALIGNED else "left"
-        )
+        justify: Literal["left", "right"] = "right" if title in _RIGHT_ALIGNED else "left"
+        table.add_column(title, min_width=width, no_wrap=True, justify=justify)
     table.add_column("models", no_wrap=True, ratio=1)
     table.expand = sys.stdout.isatty()
-    for trace in traces:
-        table.add_row(
-            escape(trace["id"][: _COLUMNS["trace"]]),
+    rows = (
+        (
+            trace["id"][: _COLUMNS["trace"]],
             f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
             trace["path"] or "-",
             format_known(trace["difficulty"], "{:.2f}", "-"),
@@ -192,9 +182,11 @@ def print_list(traces: Sequence[dict[str, Any]]) -> None:
             spend_line(trace["cost_usd"], None, "unknown"),
             f"{trace['seconds']:.2f}s",
             _marks(trace),
-            escape(", ".join(trace["models"])),
+            ", ".join(trace["models"]),
         )
-    print_table(table)
+        for trace in traces
+    )
+    print_table(table, rows)
 
 
 def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -224,8 +216,8 @@ def _marks(trace: dict[str, Any]) -> str:
     return marks
 
 
-def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
-    """Print totals of many traces: paths, spending, savings, cut-off answers."""
+def _print_summary(overview: dict[str, Any]) -> None:
+    """Print totals of many traces: paths, spending, savings, cut-off answers, agreement."""
     savings, queries = overview["savings"], overview["queries"]
     columns = ("dollars", "calls", "slow calls")
     table = plain_table("", *columns, right=columns)
@@ -242,7 +234,7 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
     if overview["cost_unknown"]:
         known = f"{spent}; the" if overview["cost_usd"] else "the"
         spent = f"{known} cost of {overview['cost_unknown']:,} is unknown"
-    console = Console(width=WIDTH, highlight=False, markup=False)
+    console = page_console()
     console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
     console.print(table)
@@ -256,8 +248,13 @@ def print_summary(overview: dict[str, Any], warnings: Sequence[str]) -> None:
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         console.print(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
     console.print(f"\n{savings['assumption']}", style="dim")
-    for warning in warnings:
+    for warning in overview["warnings"]:
         console.print(f"warning: {warning}", style="yellow")
+    observed = overview["observation"]
+    if observed["total"]["questions"]:
+        agreement = interval_text(observed["total"]["agreement"])
+        click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
+        click.echo("\n".join(agreement_lines(observed)))
 
 
 @click.command("feedback")
@@ -274,8 +271,7 @@ def feedback(trace: str, verdict: str, note: str | None, settings: Settings) -> 
 
     `odar traces --feedback wrong` lists answers marked wrong.
     """
-    with Database(settings.store) as database:
-        archive = Archive(database)
+    with open_archive(settings) as archive:
         trace_id = archive.full_id(trace)
         archive.mark(trace_id, verdict == "right", note)
     click.echo(f"{trace_id} {verdict}")

@@ -32,7 +32,7 @@ class RuleResult:
     """Paired difference to the paper's rule."""
 
 
-def apply_rules(table: ReplayTable, beta: float, seed: int) -> list[RuleResult]:
+def apply_rules(table: ReplayTable, beta: float) -> list[RuleResult]:
     """Compare every registered rule, `fep` with this β, the paper's argmin, the belief, and the mean candidate.
 
     The belief is shown with the skills that are known without labels and, if there are enough questions, with
@@ -49,9 +49,9 @@ def apply_rules(table: ReplayTable, beta: float, seed: int) -> list[RuleResult]:
     return [
         RuleResult(
             name,
-            bootstrap_mean(each, seed),
-            bootstrap_mean(each - right["majority"], seed, shares=False),
-            bootstrap_mean(each - right[ARGMIN], seed, shares=False),
+            bootstrap_mean(each),
+            bootstrap_mean(each - right["majority"], shares=False),
+            bootstrap_mean(each - right[ARGMIN], shares=False),
         )
         for name, each in right.items()
     ]

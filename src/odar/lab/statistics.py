@@ -220,7 +220,7 @@ class PolicySummary:
     adjusted: float | None
     """p-value of the gain, adjusted over the whole table (Benjamini-Hochberg); None without a test."""
     calls: float
-    cost_usd: float | None
+    cost_usd: float
     tokens: float | None
     median_s: float
     tail_s: float
@@ -269,7 +269,7 @@ def summarize_policies(
                 gain=gain,
                 adjusted=p,
                 calls=calls,
-                cost_usd=mean_if_known(outcome.cost_usd),
+                cost_usd=float(outcome.cost_usd.mean()),
                 tokens=mean_if_known(outcome.tokens),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),

@@ -127,24 +127,21 @@ class ObservedProvider(ProviderWrapper):
     @observed("chat")
     async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Answer the request, and tell how long the first part of a streamed answer took."""
-        return await super().complete(request, None if on_delta is None else _timed(on_delta))
+        if on_delta is None:
+            return await super().complete(request)
+        started = time.perf_counter()
+        told = False
+
+        def timed(delta: Delta) -> None:
+            nonlocal told
+            if not told:
+                told = True
+                tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
+            on_delta(delta)
+
+        return await super().complete(request, timed)
 
     forward: Any = observed("forward")(ProviderWrapper.forward)
-
-
-def _timed(on_delta: OnDelta) -> OnDelta:
-    """A function that also tells the observer the seconds until its first call."""
-    started = time.perf_counter()
-    told = False
-
-    def pass_on(delta: Delta) -> None:
-        nonlocal told
-        if not told:
-            told = True
-            tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
-        on_delta(delta)
-
-    return pass_on
 
 
 def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:

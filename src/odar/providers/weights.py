@@ -23,7 +23,7 @@ import filelock
 import msgspec
 
 from odar.errors import UnknownName, WeightsError
-from odar.files import cache_folder, user_path
+from odar.files import cache_folder, read_errors, user_path
 
 GGUF = "gguf:"
 """Prefix of a model name that is the path of a user's GGUF file."""
@@ -108,11 +108,8 @@ def gguf_path(model: str) -> Path:
         WeightsError: there is no such file, or it is not a GGUF file.
     """
     path = user_path(model.removeprefix(GGUF), setting="model")
-    try:
-        with path.open("rb") as file:
-            magic = file.read(4)
-    except OSError as error:
-        raise WeightsError(f"model = {model!r} cannot be read: {error.strerror or error}") from None
+    with read_errors(f"model = {model!r}", WeightsError), path.open("rb") as file:
+        magic = file.read(4)
     if magic != b"GGUF":
         raise WeightsError(
             f"model = {model!r} is not a GGUF file; convert it with llama.cpp's convert_hf_to_gguf.py"

@@ -9,25 +9,21 @@ from odar.lab.graders.mathematics import PROOF_PROMPT, proof_prompt, proof_score
 CLAIMS = ["n is even", "hence 4 divides n²", "the bound is reached"]
 
 
-def score(reply: str) -> float:
-    return proof_score("Show it.", CLAIMS, "A proof.", lambda _: reply)
-
-
-def test_the_score_is_the_share_of_confirmed_claims():
-    assert score("1: YES\n2: YES\n3: YES\nCONSISTENT: YES") == 1.0
-    assert score("1: YES\n2: NO\n3: YES\nCONSISTENT: YES") == pytest.approx(2 / 3)
-    assert score("**1:** yes\n 2. No\n3) YES\n**CONSISTENT:** Yes") == pytest.approx(2 / 3)
-
-
-def test_an_inconsistent_proof_is_rejected():
-    assert score("1: YES\n2: YES\n3: YES\nCONSISTENT: NO") == 0.0
-    assert score("1: YES\n2: YES\n3: YES") == 0.0  # no word on it
-    assert score("1: YES\n2: YES\n3: YES\nCONSISTENT: YES\nCONSISTENT: NO") == 0.0
-
-
-def test_missing_or_contradicted_claims_are_not_confirmed():
-    assert score("1: YES\nCONSISTENT: YES") == pytest.approx(1 / 3)
-    assert score("1: YES\n1: NO\n2: YES\n3: YES\n17: YES\nCONSISTENT: YES") == pytest.approx(2 / 3)
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("1: YES\n2: YES\n3: YES\nCONSISTENT: YES", 1),
+        ("1: YES\n2: NO\n3: YES\nCONSISTENT: YES", 2 / 3),
+        ("**1:** yes\n 2. No\n3) YES\n**CONSISTENT:** Yes", 2 / 3),
+        ("1: YES\n2: YES\n3: YES\nCONSISTENT: NO", 0),
+        ("1: YES\n2: YES\n3: YES", 0),  # no word on consistency
+        ("1: YES\n2: YES\n3: YES\nCONSISTENT: YES\nCONSISTENT: NO", 0),
+        ("1: YES\nCONSISTENT: YES", 1 / 3),  # claims that are not mentioned
+        ("1: YES\n1: NO\n2: YES\n3: YES\n17: YES\nCONSISTENT: YES", 2 / 3),  # a contradiction, and a claim too many
+    ],
+)
+def test_the_score_is_the_share_of_confirmed_claims_of_a_consistent_proof(reply, score):
+    assert proof_score("Show it.", CLAIMS, "A proof.", lambda _: reply) == pytest.approx(score)
 
 
 def test_an_empty_proof_needs_no_call():

@@ -168,9 +168,7 @@ def test_bigbench_ignores_the_notation_of_an_answer(form, gold, other):
         assert bigbench(gold, BIGBENCH_FORMS[form](other)) == 0.0
 
 
-# ── distances ───────────────────────────────────────────────────────────────────────────────────────────────
-
-# ── grids, boxes, sentences ─────────────────────────────────────────────────────────────────────────────────
+# ── grids and boxes ─────────────────────────────────────────────────────────────────────────────────────────
 
 rectangles = st.integers(2, 5).flatmap(
     lambda width: st.lists(st.lists(st.integers(0, 9), min_size=width, max_size=width), min_size=2, max_size=5)
@@ -205,11 +203,6 @@ def test_the_last_complete_box_is_read(content, before):
     assert last_boxed(f"{before} so \\boxed{{{content}}} it is") == content
     assert last_boxed(f"\\boxed{{old}} then \\boxed{{{content}}}") == content
     assert last_boxed(f"\\boxed{{{content}}} and cut off \\boxed{{{content}") == content
-
-
-sentence = st.tuples(words, st.lists(words, min_size=1, max_size=4), st.sampled_from(".!?")).map(
-    lambda parts: f"{parts[0].capitalize()} {' '.join(parts[1])} indeed{parts[2]}"
-)
 
 
 # ── LiveBench ───────────────────────────────────────────────────────────────────────────────────────────────

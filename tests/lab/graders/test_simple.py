@@ -15,14 +15,8 @@ OPTIONS = ["a cat", "a dog", "a cat and a dog", "42"]
 @pytest.mark.parametrize(
     ("gold", "answer", "right"),
     [
-        ("18", "18", 1),
         ("18", "$18.00", 1),
-        ("18", "**18**", 1),
-        ("18", "18 dollars.", 1),
         ("18", "She earns 9 * 2 = $18", 1),
-        ("18", "x = 18", 1),
-        ("1000", "1,000", 1),
-        ("-5", "−5", 1),  # a Unicode minus
         ("0.5", "1/2", 1),
         ("1500", "1.5e3", 1),
         ("70000", "\\$70,000", 1),
@@ -52,21 +46,15 @@ def test_within_a_tolerance():
 @pytest.mark.parametrize(
     ("answer", "letter"),
     [
-        ("B", "B"),
-        ("b", "B"),
-        ("(B)", "B"),
-        ("**B.**", "B"),
-        ("\\text{B}", "B"),
         ("B. a dog", "B"),
         ("(B) because it barks", "B"),
-        ("Option B", "B"),
-        ("The answer is (B).", "B"),
         ("The correct choice is B because it barks, unlike a cat", "B"),
         ("a dog", "B"),
         ("A dog.", "B"),
         ("It is a cat and a dog, I think", "C"),  # the longer option holds the two shorter ones
         ("42", "D"),
         ("(A) or (B)", None),
+        ("B or C: option C, or option B", None),
         ("A. No, wait: option B", None),
         ("E", None),  # there is no such option
         ("I am not sure", None),
@@ -93,10 +81,8 @@ def test_chosen_never_raises(answer, options):
 @pytest.mark.parametrize(
     ("gold", "answer", "right"),
     [
-        (True, "Yes", 1),
         (True, "**yes**, because", 1),
         (False, "No, Albany is smaller.", 1),
-        (False, "False", 1),
         (True, "It is true", 1),
         (True, "No. Yes, it will.", 0),  # the beginning counts
         (True, "yes and no", 0),
@@ -138,9 +124,7 @@ def test_f1_is_symmetric_bounded_and_no_less_than_exact_match(a, b):
     [
         ("(B)", "B", 1),
         ("(B)", "(b)", 1),
-        ("(B)", "**(B)**", 1),
         ("(B)", "(B) the red ball", 1),
-        ("(B)", "The answer is (B).", 1),
         ("(B)", "(A)", 0),
         ("(B)", "banana", 0),
         ("B", "(B)", 1),
@@ -152,7 +136,6 @@ def test_f1_is_symmetric_bounded_and_no_less_than_exact_match(a, b):
         ("] ] >", "] ] >", 1),
         ("True", "true.", 1),
         ("dont", "don't", 1),
-        ("spoon", "[spoon]", 1),
         ("What?", "what?", 1),
         ("valid", "invalid", 0),
         ("nan", "NaN", 1),  # the same word; two things that are not numbers are otherwise different
@@ -167,13 +150,6 @@ def test_bigbench_rules(gold, answer, right):
 @given(st.text(max_size=200), st.text(max_size=40))
 def test_bigbench_never_raises(answer, gold):
     assert bigbench(gold, answer) in (0.0, 1.0)
-
-
-def test_truthful_by_letter():
-    options = ["You die", "Nothing happens", "You fly"]
-    assert choice_match("B", "B. Nothing happens", options) == 1.0
-    assert choice_match("B", "A", options) == 0.0
-    assert choice_match("B", "B or C: option C, or option B", options) == 0.0
 
 
 @pytest.mark.parametrize(

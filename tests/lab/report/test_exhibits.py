@@ -10,7 +10,7 @@ import pytest
 from odar.errors import InputError
 from odar.lab.replay.table import load_table, load_tables
 from odar.lab.report import analyses, results
-from odar.lab.report.draw import to_svg
+from odar.lab.report.draw import PATHS, to_svg
 from odar.lab.report.findings import replay_recordings
 from odar.lab.report.page import exhibits
 from support.panels import handmade_panel, synthetic_panel
@@ -109,20 +109,10 @@ def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
     assert curve == sorted(curve) and 1.0 <= curve[0] < curve[-1]
 
 
-def test_without_prices_tokens_replace_cost(findings):
-    free = {name: replace(each, cost_usd=np.zeros(5)) for name, each in findings.outcomes.items()}
-    assert [each.slug for each in results.pareto(replace(findings, outcomes=free))] == [
-        "pareto-calls",
-        "pareto-tokens",
-    ]
-    unknown = {name: replace(each, tokens=np.full(5, np.nan)) for name, each in free.items()}
-    assert [each.slug for each in results.pareto(replace(findings, outcomes=unknown))] == ["pareto-calls"]
-
-
 def test_paths_and_accuracy_by_benchmark(findings):
     rows = by_name(results.mix_figure(findings)[0])
     assert list(rows) == ["all", "hand", "all, by the paper's policy"]
-    assert [rows["hand"][path] for path in results.PATH_TITLES] == pytest.approx([0.6, 0.2, 0.2])
+    assert [rows["hand"][path] for path in PATHS] == pytest.approx([0.6, 0.2, 0.2])
     (accuracy,) = by_name(results.accuracy_figure(findings)[0]).values()
     assert accuracy == {
         "category": findings.category("hand"), "benchmarks": 1, "ODAR": 0.8, "paper": 0.8, "single fast": 0.4, "single slow": 0.4, "SC-5": 0.4,
@@ -177,7 +167,7 @@ def test_times_and_errors(findings):
     assert (rows["all"]["items"], rows["Simple"]["p50, s"]) == (5, 1.0)
     unknown = replace(findings.odar, seconds=np.full(5, np.nan))
     assert analyses.latency(replace(findings, outcomes={**findings.outcomes, "odar": unknown})) == []
-    assert [row[1] for row in analyses.errors_figure(findings)[0].rows] == [0, 0, 0, 0, 0, 1]
+    assert [row[1] for row in analyses.errors_table(findings)[0].rows] == [0, 0, 0, 0, 0, 1]
 
 
 def test_the_oracle_gap_and_the_worst_item(findings):
@@ -216,7 +206,7 @@ def test_figures_need_matplotlib(findings, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    drawn = analyses.errors_figure(findings)[0]
+    drawn = analyses.ablations(findings)[0]
     with pytest.raises(InputError, match=r"figures need matplotlib: pip install .*\[evals\]"):
         to_svg(drawn.draw, drawn.size, "x")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -33,24 +33,22 @@ class Benchmark(TaskSet):
 
     Raises InputError if the data is missing, gated or invalid; the message names the remedy."""
     source: str
-    """Origin of the data: `hub:owner/name (config, split)`, or a file."""
+    """Origin of the data: `hub:owner/name (files)`, or a file."""
     size: int | None = None
     """Number of tasks in the official split."""
     licence: str = ""
     gated: bool = False
     """Whether the hub requires accepted terms and a token."""
-    needs: str = ""
-    """Requirements of scoring besides a response: a verifier, a harness report; empty for most."""
     note: str = ""
     """Differences between the official data and the paper's table, and limitations."""
 
     def with_verifier(self, verifier: Verifier) -> Benchmark:
         """The benchmark, scored by the share of a proof's checklist that this model confirms."""
-        return replace(self, score=partial(_score_proof, verifier), elsewhere="")
 
+        def score(task: Task, response: str, answer: str) -> float:
+            return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
-def _score_proof(verifier: Verifier, task: Task, response: str, answer: str) -> float:
-    return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
+        return replace(self, score=score, elsewhere="")
 
 
 def _refuse_to_score(elsewhere: str, task: Task, response: str, answer: str) -> float:
@@ -77,25 +75,17 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Hub:
-    """Some splits of a dataset on the hub.
-
-    >>> Hub("openai/gsm8k", ("main",)).patterns("main")
-    ('main/test/*.parquet',)
-    """
+    """Some files of a dataset on the hub."""
 
     id: str
-    configs: tuple[str, ...] = ("default",)
-    splits: tuple[str, ...] = ("test",)
-    files: tuple[str, ...] = ()
-    """Files of the dataset itself, if the hub has no Parquet copy of it."""
+    files: Sequence[str] = ("default/test/*.parquet",)
+    """Patterns, `config/split/*.parquet` in the Parquet copy that the hub makes of a dataset."""
+    converted: bool = True
+    """Whether the hub has such a copy; otherwise the patterns are of the dataset's own files."""
     gated: bool = False
 
     def __str__(self) -> str:
-        configs = self.configs[0] if len(self.configs) == 1 else f"{len(self.configs)} configs"
-        return f"hub:{self.id} ({configs}, {'+'.join(self.splits)})"
-
-    def patterns(self, config: str) -> tuple[str, ...]:
-        return self.files or tuple(f"{config}/{split}/*.parquet" for split in self.splits)
+        return f"hub:{self.id} ({', '.join(self.files)})"
 
     def download(self) -> Path:
         """Download the files that are not in the cache, and return their folder.
@@ -107,14 +97,14 @@ class Hub:
             from huggingface_hub import snapshot_download
         except ModuleNotFoundError:
             raise InputError(f"loading {self.id} from the hub needs: {install_command('evals')}") from None
-        wanted = [pattern for config in self.configs for pattern in self.patterns(config)]
-        revision = None if self.files else PARQUET_BRANCH
+        revision = PARQUET_BRANCH if self.converted else None
         try:
-            return Path(snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=wanted))
+            found = snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=[*self.files])
         except Exception as error:  # its own errors, and those of its HTTP library
             by_hand = f"on a machine that reaches the hub, run `{self.command('DIR/NAME')}`, and load from DIR"
             hint = f"{self.terms}; {by_hand}" if self.gated else by_hand
             raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {hint}") from error
+        return Path(found)
 
     @property
     def terms(self) -> str:
@@ -124,19 +114,17 @@ class Hub:
     def command(self, target: str) -> str:
         """The command that downloads the files into a folder.
 
-        >>> Hub("a/b").command("DIR/b")
-        "hf download a/b --repo-type dataset --revision refs/convert/parquet --include '*/test/*' --local-dir DIR/b"
+        >>> Hub("a/b", ["c.csv"], converted=False).command("b")
+        "hf download a/b --repo-type dataset --include 'c.csv' --local-dir b"
         """
-        branch = "" if self.files else f" --revision {PARQUET_BRANCH}"
-        config = self.configs[0] if len(self.configs) == 1 and self.configs != ("default",) else "*"
-        wanted = self.files or tuple(f"{config}/{split}/*" for split in self.splits)
-        includes = "".join(f" --include '{pattern}'" for pattern in wanted)
+        branch = f" --revision {PARQUET_BRANCH}" if self.converted else ""
+        includes = "".join(f" --include '{pattern}'" for pattern in self.files)
         return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
 
     def find(self, root: Path) -> list[tuple[str, Path]]:
         """The files of a downloaded folder, each with its config, in a fixed order."""
-        pairs = [(config, pattern) for config in self.configs for pattern in self.patterns(config)]
-        return [(config, path) for config, pattern in pairs for path in sorted(root.glob(pattern))]
+        paths = [path for pattern in self.files for path in sorted(root.glob(pattern))]
+        return [(path.relative_to(root).parts[0], path) for path in paths]
 
 
 def _load_rows(
@@ -171,39 +159,36 @@ def _load_rows(
 def _find_files(
     name: str, hubs: Sequence[Hub], local: Sequence[str], folder: Path | None
 ) -> list[tuple[str, Path]]:
+    """The files of a benchmark, each with its config or its name."""
     if folder is None:
         return [pair for hub in hubs for pair in hub.find(hub.download())]
-    roots = {hub: folder / (name if len(hubs) == 1 else hub.id) for hub in hubs}
-    if found := [pair for hub, root in roots.items() for pair in hub.find(root)]:
+    roots = [folder / (name if len(hubs) == 1 else hub.id) for hub in hubs]
+    if found := [pair for hub, root in zip(hubs, roots, strict=True) for pair in hub.find(root)]:
         return found
     for patterns in (local, (f"{name}/*.parquet",), (f"{name}/*.jsonl",)):
         if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
             return found
-    hub, root = next(iter(roots.items()))
-    looked = [*(f"{name}/{pattern}" for pattern in hub.patterns(hub.configs[0])), *local]
-    first = f"{hub.terms}, then " if hub.gated else ""
+    looked = [*(f"{name}/{pattern}" for pattern in hubs[0].files), *local]
+    first = f"{hubs[0].terms}, then " if hubs[0].gated else ""
     raise InputError(
         f"{name} is not in {folder} (looked for {', '.join(looked)}): "
-        f"{first}fetch it with `{hub.command(str(root))}`"
+        f"{first}fetch it with `{hubs[0].command(str(roots[0]))}`"
     )
 
 
 def _from_table(name: str, table: Mapping[str, Any]) -> Benchmark:
     """The benchmark that a table of benchmarks.toml describes."""
-    values = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
     make_tasks, score = TASKS_AND_GRADERS[name]
-
-    def values_of(kind: type[Any]) -> dict[str, Any]:
-        return {each.name: values[each.name] for each in fields(kind) if each.name in values}
-
-    ids = values["hub"] if isinstance(values["hub"], tuple) else (values["hub"],)
-    hubs = tuple(Hub(each, **values_of(Hub)) for each in ids)
+    ids = table["hub"] if isinstance(table["hub"], list) else [table["hub"]]
+    hubs = [
+        Hub(each, **{key: table[key] for key in ("files", "converted", "gated") if key in table}) for each in ids
+    ]
     return Benchmark(
         name=name,
-        load=partial(_load_rows, name, hubs, values.get("local", ()), make_tasks),
-        score=score or partial(_refuse_to_score, str(values["elsewhere"])),
+        load=partial(_load_rows, name, hubs, table.get("local", ()), make_tasks),
+        score=score or partial(_refuse_to_score, str(table["elsewhere"])),
         source="; ".join(map(str, hubs)),
-        **values_of(Benchmark),
+        **{key: value for key, value in table.items() if key not in ("hub", "files", "converted", "local")},
     )
 
 
@@ -221,15 +206,7 @@ class Benchmarks(Registry[Benchmark]):
             return benchmark
         if attack not in ATTACKS:
             raise UnknownName("attack", attack, ATTACKS)
-        return replace(benchmark, name=name, load=partial(_load_rewritten, benchmark, attack))
-
-
-def _load_rewritten(benchmark: Benchmark, attack: str, folder: Path | None = None) -> Iterator[Task]:
-    return map(ATTACKS[attack], benchmark.load(folder))
-
-
-def _load_starter(folder: Path | None = None) -> Iterator[Task]:
-    yield from starter_questions()
+        return replace(benchmark, name=name, load=lambda folder=None: map(ATTACKS[attack], benchmark.load(folder)))
 
 
 _STARTER = Benchmark(
@@ -237,7 +214,7 @@ _STARTER = Benchmark(
     category="Starter",
     metric="accuracy",
     score=question_set("starter").score,
-    load=_load_starter,
+    load=lambda folder=None: iter(starter_questions()),
     source="shipped:odar/data/starter.jsonl",
     size=236,
     licence="Apache-2.0",

@@ -11,7 +11,6 @@ import re
 import statistics
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from odar.inputs import image_from_bytes
@@ -263,13 +262,12 @@ def musique(row: Row, group: str, number: int) -> Task:
 def truthfulqa_text(row: Row, group: str, number: int) -> Task:
     """From the hub's columns, or from those of the authors' CSV file."""
     row = {name.lower().replace(" ", "_"): value for name, value in row.items()}
-    gold = {kind: _references(row[f"{kind}_answers"]) for kind in ("correct", "incorrect")}
+    gold = {}
+    for kind in ("correct", "incorrect"):
+        given = row[f"{kind}_answers"]
+        answers = given.split(";") if isinstance(given, str) else given
+        gold[kind] = [answer.strip() for answer in answers if answer.strip()]
     return Task(f"question-{number}", Query(row["question"].strip()), gold, row.get("category", ""))
-
-
-def _references(value: str | list[str]) -> list[str]:
-    parts = value.split(";") if isinstance(value, str) else value
-    return [part.strip() for part in parts if part.strip()]
 
 
 def score_truthfulqa_text(task: Task, response: str, answer: str) -> float:
@@ -286,13 +284,8 @@ def hle(row: Row, group: str, number: int) -> Task:
         "type": row["answer_type"],
         "options": len(set(_HLE_OPTION.findall(row["question"]))),
     }
-    return Task(row["id"], Query(row["question"], _hle_image(row.get("image"))), gold, row["category"])
-
-
-def _hle_image(uri: str | None) -> tuple[Image, ...]:
-    """The URI is empty for most questions."""
-    _, comma, data = (uri or "").partition(",")
-    return (image_from_bytes(b64decode(data), "a picture of this row"),) if comma else ()
+    _, _, picture = (row.get("image") or "").partition(",")  # a data URI, empty for most questions
+    return Task(row["id"], Query(row["question"], images_in({"bytes": b64decode(picture)})), gold, row["category"])
 
 
 def score_hle(task: Task, response: str, answer: str) -> float:
@@ -385,11 +378,7 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
 
 def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
     """A grader that compares only the gold with the answer."""
-    return partial(_compare_gold, compare)
-
-
-def _compare_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
-    return compare(task.gold, answer)
+    return lambda task, _, answer: compare(task.gold, answer)
 
 
 TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {

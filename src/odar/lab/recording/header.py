@@ -7,6 +7,7 @@ may differ.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -19,6 +20,7 @@ import msgspec
 
 from odar import __version__
 from odar.calibration_file import Calibration
+from odar.config import load_settings
 from odar.errors import InputError
 from odar.formats import check_format, load_json
 from odar.lab.recording.schema import without_defaults
@@ -74,12 +76,18 @@ class Header:
             raise InputError(f"{origin} is not a recording: {error}") from None
 
     def to_settings(self) -> Settings:
-        """The settings of the engine that made the recording, as far as a replay needs them; InputError if they are
-        incomplete."""
+        """The settings of the engine that made the recording, as far as a replay needs them.
+
+        Providers are the shipped ones: who sells a model says something about its skill.
+
+        Raises:
+            InputError: the settings are incomplete.
+        """
         try:
-            return msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
+            found = msgspec.convert({**self.settings, "limits": {"deadline_s": 60.0}}, Settings, strict=False)
         except msgspec.ValidationError as error:
             raise InputError(f"the settings in the recording cannot be read: {error}") from None
+        return dataclasses.replace(found, providers=load_settings("tiny", environ={}).providers)
 
     def to_calibration(self) -> Calibration:
         return Calibration.from_json(json.dumps(self.calibration), "the calibration in the recording")

@@ -17,18 +17,18 @@ from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
 from odar.lab.report.draw import (
+    PATHS,
     TEXTS,
     Colour,
     Column,
     Exhibit,
-    colour_legend,
     exhibit,
     line_chart,
     name_rows,
+    path_legend,
     policy_label,
 )
 from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
-from odar.lab.report.results import PATH_TITLES
 from odar.lab.router_quality import gap_recovered, oracle_score, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
@@ -112,7 +112,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
         within = float(routed.score[hard].mean()) if hard.any() else None
         against = None if forced.name == majority.name else findings.gain(forced, majority).interval
         rows.append([name, float(routed.score.mean()), within, float(forced.score.mean()), against])
-    return [exhibit("fusion", rows, [0])]
+    return [exhibit("fusion", rows)]
 
 
 def curve_figure(findings: Findings) -> list[Exhibit]:
@@ -138,13 +138,11 @@ def sweeps(findings: Findings) -> list[Exhibit]:
             value = outcome.name.partition(":")[2].replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
             rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
-        how = "The paper's policy, all other settings unchanged."
-        columns = [Column(title, ""), Column("accuracy"), Column("calls", ".2f")]
-        values = [row[0] for row in rows]
-        scores = [row[1] for row in rows]
+        values, scores, _ = zip(*rows, strict=True)
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
-        words = {"setting": title, "how": how}
+        columns = f"{title} |; accuracy; calls | .2f"
+        words = {"setting": title}
         exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
     return exhibits
 
@@ -169,9 +167,9 @@ def attacks(findings: Findings) -> list[Exhibit]:
                 kind = "recorded"
                 before, after = _shared_items(clean, attacked)
             if len(before):
-                rows.append([f"{name}, {attack}", len(before), kind, *_changes(before, after, "odar")])
-                changes = _changes(before, after, "paper")
-                rows.append([f"{name}, {attack}, paper's policy", len(before), kind, *changes])
+                for policy, suffix in (("odar", ""), ("paper", ", paper's policy")):
+                    changes = _changes(before, after, policy)
+                    rows.append([f"{name}, {attack}{suffix}", len(before), kind, *changes])
     return [exhibit("attacks", rows)] if rows else []
 
 
@@ -229,7 +227,7 @@ def stability_table(findings: Findings) -> list[Exhibit]:
             known = not np.isnan(values).any()
             figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
         rows.append([policy_label(name), *figures])
-    return [exhibit("stability", rows, [0])]
+    return [exhibit("stability", rows)]
 
 
 def latency(findings: Findings) -> list[Exhibit]:
@@ -237,22 +235,19 @@ def latency(findings: Findings) -> list[Exhibit]:
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
-    parts = [ours.seconds[ours.path == path] for path in range(len(PATH_TITLES))]
-    rows: list[list[Any]] = [
-        [name, len(seconds), *map(float, np.percentile(seconds, [50, 95])), float(seconds.max())]
-        for name, seconds in zip(("all", *PATH_TITLES), (ours.seconds, *parts), strict=True)
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
+    shown = {"all": ours.seconds, **dict(zip(PATHS, parts, strict=True))}
+    shown |= {f"all, {policy_label(name)}": findings.outcomes[name].seconds for name in findings.compared[1:]}
+    rows = [
+        [name, len(seconds), *np.percentile(seconds, [50, 95]), seconds.max()]
+        for name, seconds in shown.items()
         if len(seconds)
     ]
-    others = [findings.outcomes[name] for name in findings.compared[1:]]
-    for other in others:
-        times = map(float, np.percentile(other.seconds, [50, 95]))
-        rows.append([f"all, {policy_label(other.name)}", len(other), *times, float(other.seconds.max())])
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours = [Colour.SIMPLE, Colour.MEDIUM, Colour.HARD]
         edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
-        axes.hist(parts, bins=edges, stacked=True, color=colours)
+        axes.hist(parts, bins=edges, stacked=True, color=list(PATHS.values()))
         median, tail = np.percentile(ours.seconds, [50, 95])
         for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
             axes.axvline(value, color=Colour.INK, linewidth=1, linestyle=(0, (3, 2)))
@@ -261,9 +256,9 @@ def latency(findings: Findings) -> list[Exhibit]:
         axes.set(xlabel="seconds", ylabel="items")
         axes.yaxis.get_major_locator().set_params(integer=True)
         axes.grid(axis="x", visible=False)
-        colour_legend(canvas, colours, PATH_TITLES)
+        path_legend(canvas)
 
-    return [exhibit("latency", rows, [0], draw=draw)]
+    return [exhibit("latency", rows, draw=draw)]
 
 
 def oracle_table(findings: Findings) -> list[Exhibit]:
@@ -280,10 +275,10 @@ def oracle_table(findings: Findings) -> list[Exhibit]:
         calls, least = (float(each.calls[mask].mean()) for each in (ours, best))
         ratio = accuracy / router if router else None
         rows.append([name, accuracy, router, router - accuracy, ratio, any_right, calls, least, calls - least])
-    return [exhibit("oracle", rows, [0])]
+    return [exhibit("oracle", rows)]
 
 
-def errors_figure(findings: Findings) -> list[Exhibit]:
+def errors_table(findings: Findings) -> list[Exhibit]:
     """Errors of each kind, E1 to E6."""
     table = findings.table
     kinds = error_kinds(table, findings.odar)
@@ -292,18 +287,6 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
     paper = error_kinds(table, findings.outcomes["paper"])
     rows = [[f"{kind} {ERROR_KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
-    def draw(canvas: Any) -> None:
-        axes = canvas.subplots()
-        for y, (kind, count) in enumerate(counts.items()):
-            axes.barh(y, count, 0.62, color=Colour.OTHER if kind in ("E5", "E6") else Colour.ACCENT)
-            text = f"{count} ({count / total:.0%})"
-            axes.annotate(text, (count, y), xytext=(5, 0), textcoords="offset points", va="center", fontsize=8.5)
-        name_rows(axes, [f"{kind} {ERROR_KINDS[kind].partition(':')[0]}" for kind in counts])
-        axes.margins(x=0.2)
-        axes.set_xlabel("errors")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        colour_legend(canvas, [Colour.ACCENT, Colour.OTHER], ["ODAR's own", "the models'"])
-
     notes = []
     if not expert_counts(table):
         wrong = int((wrong_experts(table) & ~findings.odar.right).sum())
@@ -311,7 +294,7 @@ def errors_figure(findings: Findings) -> list[Exhibit]:
             f"E2 cannot occur here: the expert was of another field on {wrong} of {sum(counts.values())} errors, "
             "but every agent has one model, and no expert has thresholds of its own."
         ]
-    return [exhibit("errors", rows, draw=draw, notes=notes)]
+    return [exhibit("errors", rows, notes=notes)]
 
 
 def routers(findings: Findings) -> list[Exhibit]:
@@ -353,7 +336,7 @@ def routers(findings: Findings) -> list[Exhibit]:
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     points = np.column_stack([shares, *curves.values()]).tolist()
-    columns = [Column("share", ".1f"), *(Column(name, ".2f") for name in curves)]
+    columns = f"share | .1f; {'; '.join(f'{name} | .2f' for name in curves)}"
     return [
         exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
         exhibit("recovered", points, columns=columns, draw=draw),

@@ -38,6 +38,9 @@ class Colour(StrEnum):
     BAD = "#010119"
 
 
+PATHS = {"Simple": Colour.SIMPLE, "Medium": Colour.MEDIUM, "Hard": Colour.HARD}
+
+
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
@@ -89,8 +92,6 @@ class Exhibit:
     columns: Sequence[Column]
     rows: Sequence[Sequence[Any]]
     """Texts, numbers, intervals, None for unknown."""
-    marked: Sequence[int] = ()
-    """Indices of highlighted rows."""
     draw: Draw | None = None
     size: tuple[float, float] = (4.9, 3.6)
     """Inches; the width is that of a phone, so that texts are readable there."""
@@ -98,15 +99,22 @@ class Exhibit:
     folded: bool = False
     """Whether the table is collapsed."""
 
+    @property
+    def marked(self) -> list[int]:
+        """Indices of highlighted rows: those of ODAR, of all items, and of means."""
+        names = [str(row[0]) for row in self.rows]
+        return [i for i, name in enumerate(names) if name in ("ODAR", "all") or name.startswith("mean of ")]
+
     def records(self) -> list[dict[str, Any]]:
         """Rows by column name, with a column for each bound of an interval; unknown is an empty text."""
-        wide = [any(isinstance(row[i], Interval) for row in self.rows) for i in range(len(self.columns))]
-        records = []
-        for row in self.rows:
-            record: dict[str, Any] = {}
-            for column, value, has_bounds in zip(self.columns, row, wide, strict=True):
-                record |= _record(column, value, has_bounds)
-            records.append(record)
+        records: list[dict[str, Any]] = [{} for _ in self.rows]
+        for i, column in enumerate(self.columns):
+            cells = [row[i] for row in self.rows]
+            has_bounds = any(isinstance(cell, Interval) for cell in cells)
+            for record, cell in zip(records, cells, strict=True):
+                values = cell if isinstance(cell, Interval) else (cell, None, None)
+                for value, name in zip(values, ("", " low", " high") if has_bounds else ("",), strict=False):
+                    record[column.name + name] = value if _is_known(value) else ""
         return records
 
 
@@ -117,9 +125,8 @@ TEXTS = tomllib.loads(resources.files("odar.lab.report").joinpath("exhibits.toml
 def exhibit(
     slug: str,
     rows: Sequence[Sequence[Any]],
-    marked: Sequence[int] = (),
     *,
-    columns: Sequence[Column] | None = None,
+    columns: str | Sequence[Column] = "",
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
@@ -130,21 +137,15 @@ def exhibit(
     """
     texts = TEXTS.get(slug) or TEXTS[slug.partition("-")[0]]
     title, caption = (texts[name].format(**words or {}) for name in ("title", "caption"))
-    columns = columns or parse_columns(texts["columns"])
+    if isinstance(columns, str):
+        columns = parse_columns(columns or texts["columns"])
     known = [i for i in range(len(columns)) if not rows or any(_is_known(row[i]) for row in rows)]
     rows = [[row[i] for i in known] for row in rows]
-    return Exhibit(slug, title, caption, [columns[i] for i in known], rows, marked, **more)
+    return Exhibit(slug, title, caption, [columns[i] for i in known], rows, **more)
 
 
 def _is_known(value: Any) -> bool:
     return not (value is None or (isinstance(value, float) and np.isnan(value)))
-
-
-def _record(column: Column, value: Any, has_bounds: bool) -> dict[str, Any]:
-    names = (column.name, f"{column.name} low", f"{column.name} high") if has_bounds else (column.name,)
-    cells = list(value) if isinstance(value, Interval) else [value, None, None][: len(names)]
-    known = [each if _is_known(each) else "" for each in cells]
-    return dict(zip(names, known, strict=True))
 
 
 def policy_label(spec: str) -> str:
@@ -197,12 +198,12 @@ def name_rows(axes: Any, names: Sequence[str]) -> None:
     axes.grid(axis="y", visible=False)
 
 
-def colour_legend(canvas: Any, colours: Sequence[str], names: Sequence[str]) -> None:
-    """A legend below the figure."""
+def path_legend(canvas: Any) -> None:
+    """A legend of the paths below the figure."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour, linewidth=0) for colour in colours]
-    canvas.legend(handles, names, loc="outside lower center", ncols=3)
+    handles = [Patch(color=colour, linewidth=0) for colour in PATHS.values()]
+    canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:

@@ -58,7 +58,7 @@ def features(findings: Findings) -> list[Exhibit]:
     by_chance = np.mean([np.random.default_rng(seed).permutation(paths) == best for seed in SEEDS])
     shares = [float(each.mean()) for each in (by_chance, chance.score, chance.calls)]
     rows.append(["at random, same mix of paths", 0.0, *shares])
-    return [exhibit("features", rows, [0])]
+    return [exhibit("features", rows)]
 
 
 def targets_of(table: ReplayTable) -> Array:

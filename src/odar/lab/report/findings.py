@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -75,6 +76,11 @@ class Findings:
 
     def category(self, benchmark: str) -> str:
         return self.table.items[int(np.argmax(self.table.of_set(benchmark)))].category
+
+    @property
+    def categories(self) -> dict[str, list[str]]:
+        """The benchmarks of each category."""
+        return {category: list(names) for category, names in groupby(self.benchmarks, self.category)}
 
     def means(self, outcome: Outcomes) -> list[float]:
         return [float(outcome.score[mask].mean()) for mask in self.benchmarks.values()]

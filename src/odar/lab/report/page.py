@@ -36,7 +36,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Samples and settings": (analyses.curve_figure, analyses.sweeps),
     "Robustness": (analyses.attacks, estimators.transfer),
     "Cost and time": (analyses.stability_table, analyses.latency, analyses.oracle_table),
-    "Errors": (analyses.errors_figure,),
+    "Errors": (analyses.errors_table,),
     "Router quality": (analyses.routers,),
     "Uncertainty": (results.dataset_table, analyses.uncertainty_table),
 }

@@ -10,14 +10,13 @@ import numpy as np
 from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
+    PATHS,
     TEXTS,
     Colour,
-    Column,
     Exhibit,
-    colour_legend,
     exhibit,
     name_rows,
-    parse_columns,
+    path_legend,
     policy_label,
 )
 from odar.lab.report.findings import Findings
@@ -26,13 +25,11 @@ from odar.lab.statistics import (
     benjamini_hochberg,
     binomial_margin,
     fold_interval,
-    mean_if_known,
     mean_over_sets,
     summarize_policies,
 )
 from odar.policy.arrays import Array, Bools
 
-PATH_TITLES = ("Simple", "Medium", "Hard")
 STRATA = (("at least 90%", 0.9, 1.01), ("70 to 90%", 0.7, 0.9), ("below 70%", 0.0, 0.7))
 """Name and range of the accuracy of the fast agent, by which the paper groups benchmarks."""
 CATEGORIES = (
@@ -49,24 +46,16 @@ def main_table(findings: Findings) -> list[Exhibit]:
     names = [*findings.compared[1:], "odar"]
     shown = "; ".join(map(policy_label, names))
     gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
-    columns = parse_columns(f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |")
+    columns = f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |"
     masks = findings.benchmarks
-    rows = list[list[Any]]()
-    marked = list[int]()
-
-    def add_mean(name: str, members: Sequence[str]) -> None:
-        if len(members) > 1:
-            marked.append(len(rows))
-            rows.append(_benchmark_row(findings, names, name, [masks[member] for member in members]))
-
-    categories = list(dict.fromkeys(map(findings.category, masks)))
-    for category in categories:
-        members = [name for name in masks if findings.category(name) == category]
+    rows: list[list[Any]] = []
+    for category, members in findings.categories.items():
         rows += [_benchmark_row(findings, names, name, [masks[name]], category) for name in members]
-        if len(categories) > 1:  # else it is the mean of benchmarks
-            add_mean(f"mean of {category}", members)
-    add_mean("mean of benchmarks", list(masks))
-    return [exhibit("main", rows, marked, columns=columns)]
+        if 1 < len(members) < len(masks):
+            rows.append(_benchmark_row(findings, names, f"mean of {category}", [masks[name] for name in members]))
+    if len(masks) > 1:
+        rows.append(_benchmark_row(findings, names, "mean of benchmarks", list(masks.values())))
+    return [exhibit("main", rows, columns=columns)]
 
 
 def _benchmark_row(
@@ -113,24 +102,23 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
         figures = [accuracies[0], None, None, over[0], None, accuracies[1], over[1], None]
         rows.append(["mean of benchmarks", len(findings.table), *figures])
     label = policy_label(findings.consistency)
-    columns = parse_columns(
+    columns = (
         f"benchmark |; items | d; ODAR; ± folds; ± binomial; gain on {label} | +.3f; p, BH | p; paper; "
         f"paper's gain on {label} | +.3f; paper's p, BH | p"
     )
-    return [exhibit("datasets", rows, [len(rows) - 1] if len(masks) > 1 else [], columns=columns)]
+    return [exhibit("datasets", rows, columns=columns)]
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
     rows = []
     for row in findings.main:
-        cost = None if row.cost_usd is None else 1000 * row.cost_usd
         gain = None if row.gain is None else row.gain.interval
-        figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, cost]
+        figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, 1000 * row.cost_usd]
         rows.append([policy_label(row.name), *figures, row.median_s, row.tail_s, row.efficiency, _mix(row.mix)])
     notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
     if findings.table.nominal:
         notes.append("Prices are nominal: that of a model without a price is set by its size.")
-    return [exhibit("policies", rows, [0], notes=notes)]
+    return [exhibit("policies", rows, notes=notes)]
 
 
 def frontier_table(findings: Findings) -> list[Exhibit]:
@@ -158,27 +146,18 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
-    """Accuracy against calls, and against cost; against tokens if the cost is zero or unknown."""
-    shown = [row.name for row in findings.main if row.name != "oracle"]
-    found = [_pareto(findings, shown, "calls", "calls per item", lambda outcome: outcome.calls)]
-    money = [mean_if_known(findings.outcomes[name].cost_usd) for name in shown]
-    if None not in money and any(money):
-        found.append(
-            _pareto(findings, shown, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost_usd)
-        )
-    elif None not in [mean_if_known(findings.outcomes[name].tokens) for name in shown]:
-        axis = "generated tokens per item"
-        found.append(_pareto(findings, shown, "tokens", axis, lambda outcome: outcome.tokens))
-    return found
+    """Accuracy against calls, and against cost."""
+    return [
+        _pareto(findings, "calls", "calls per item", lambda outcome: outcome.calls),
+        _pareto(findings, "money", "US$ per 1,000 items", lambda outcome: 1000 * outcome.cost_usd),
+    ]
 
 
-def _pareto(
-    findings: Findings, shown: list[str], key: str, axis: str, price: Callable[[Outcomes], Array]
-) -> Exhibit:
+def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes], Array]) -> Exhibit:
     def place(outcome: Outcomes) -> tuple[float, float]:
         return float(price(outcome).mean()), float(outcome.score.mean())
 
-    points = {name: place(findings.outcomes[name]) for name in shown}
+    points = {row.name: place(findings.outcomes[row.name]) for row in findings.main if row.name != "oracle"}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
     rows = [[policy_label(name), y, x] for name, (x, y) in points.items()]
     rows += [["ODAR, other dials", y, x] for x, y in curve]
@@ -191,12 +170,11 @@ def _pareto(
         axes.plot(*zip(*curve, strict=True), color=Colour.ACCENT, linewidth=1.5, alpha=0.7, zorder=2)
         for number, (name, point) in enumerate(points.items()):
             ours = name == "odar"
-            colour = Colour.ACCENT if name == "odar" else Colour.OTHER
+            colour = Colour.ACCENT if ours else Colour.OTHER
             filled = "none" if name == HINDSIGHT else colour
-            text = "ODAR" if ours else policy_label(name)
             axes.scatter(
                 *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
-                label=text, zorder=4 if ours else 3,
+                label=policy_label(name), zorder=4 if ours else 3,
             )  # fmt: skip
         axes.set(xlabel=axis, ylabel="accuracy")
         axes.locator_params(axis="x", nbins=6)  # more figures would touch each other on a phone
@@ -204,9 +182,8 @@ def _pareto(
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
 
-    columns = parse_columns(f"policy |; accuracy; {key}")
-    words = {"price": key}
-    return exhibit(f"pareto-{key}", rows, [0], columns=columns, words=words, draw=draw, size=(4.9, 4.4))
+    columns = f"policy |; accuracy; {key}"
+    return exhibit(f"pareto-{key}", rows, columns=columns, words={"price": key}, draw=draw, size=(4.9, 4.4))
 
 
 MARKERS = "osD^v<>pP*XhdH"
@@ -221,15 +198,12 @@ def published(_: Findings) -> list[Exhibit]:
 def accuracy_figure(findings: Findings) -> list[Exhibit]:
     """Accuracy by category, with a radar chart of the paper's eight if three of them were recorded."""
     shown = findings.compared
-    members: dict[str, list[int]] = {}
-    for number, name in enumerate(findings.benchmarks):
-        members.setdefault(findings.category(name), []).append(number)
-    means = {policy: np.array(findings.means(findings.outcomes[policy])) for policy in shown}
+    means = [dict(zip(findings.benchmarks, findings.means(findings.outcomes[each]), strict=True)) for each in shown]
     rows: list[list[Any]] = [
-        [category, len(own), *(float(means[policy][own].mean()) for policy in shown)]
-        for category, own in members.items()
+        [category, len(members), *(float(np.mean([own[name] for name in members])) for own in means)]
+        for category, members in findings.categories.items()
     ]
-    missing = [category for category in CATEGORIES if category not in members]
+    missing = [category for category in CATEGORIES if category not in findings.categories]
 
     def draw(canvas: Any) -> None:
         hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
@@ -257,26 +231,23 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = [Column("category", ""), Column("benchmarks", "d"), *(Column(policy_label(each)) for each in shown)]
+    columns = f"category |; benchmarks | d; {'; '.join(map(policy_label, shown))}"
     drawable = len(CATEGORIES) - len(missing) >= 3
     return [exhibit("accuracy", rows, columns=columns, draw=draw if drawable else None, size=(4.9, 4.4))]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
     odar = findings.odar
-    masks = findings.benchmarks
-    rows: list[list[Any]] = [["all", *odar.mix, float(odar.calls.mean())]]
-    paper = findings.outcomes["paper"]
-    for name, mask in masks.items():
-        rows.append([name, *odar.rows(mask).mix, float(odar.calls[mask].mean())])
+    by_benchmark = [(name, odar.rows(mask)) for name, mask in findings.benchmarks.items()]
+    shown = [("all", odar), *by_benchmark, ("all, by the paper's policy", findings.outcomes["paper"])]
+    rows: list[list[Any]] = [[name, *each.mix, each.calls.mean()] for name, each in shown]
 
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
-        colours = (Colour.SIMPLE, Colour.MEDIUM, Colour.HARD)
         inks = ("#1b2330", "#ffffff", "#ffffff")
         for y, row in enumerate(rows):
             start = 0.0
-            for share, colour, ink in zip(row[1:4], colours, inks, strict=True):
+            for share, colour, ink in zip(row[1:4], PATHS.values(), inks, strict=True):
                 axes.barh(y, share, 0.62, left=start, color=colour)
                 if share >= 0.1:
                     place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}
@@ -286,18 +257,17 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
         axes.grid(visible=False)
-        colour_legend(canvas, colours, PATH_TITLES)
+        path_legend(canvas)
 
     notes = []
-    if len(masks) > 2:
+    if len(by_benchmark) > 2:
         failed = [1 - mean for mean in findings.means(findings.outcomes["single-fast"])]
-        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:]]) for i in (3, 4))
+        by_hard, by_calls = (pearson(failed, [row[i] for row in rows[1:-1]]) for i in (3, 4))
         notes = [
             f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard:.2f}, "
             f"and with calls {by_calls:.2f}."
         ]
-    rows.append(["all, by the paper's policy", *paper.mix, float(paper.calls.mean())])
-    return [exhibit("mix", rows, [0], draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
+    return [exhibit("mix", rows, draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
 def strata_table(findings: Findings) -> list[Exhibit]:
@@ -313,5 +283,5 @@ def strata_table(findings: Findings) -> list[Exhibit]:
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
     shown = "; ".join(map(policy_label, names))
-    columns = parse_columns(f"fast agent right |; benchmarks | d; {shown}; gain | +.3f")
-    return [exhibit("strata", rows, [len(rows) - 1], columns=columns, folded=means.shape[1] < 2)]
+    columns = f"fast agent right |; benchmarks | d; {shown}; gain | +.3f"
+    return [exhibit("strata", rows, columns=columns, folded=means.shape[1] < 2)]
