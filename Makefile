@@ -19,7 +19,7 @@ SECONDS ?= 60
 DOCS := .venv-docs
 FAST_TESTS := tests/policy tests/golden tests/agents tests/test_config.py tests/test_values.py tests/test_types.py tests/test_errors.py \
   tests/test_catalogue.py tests/test_formats.py tests/test_files.py tests/test_registry.py tests/test_secrets.py src/odar/policy
-RAY_TESTS := tests/lab/recording/test_cluster.py tests/lab/recording/test_ray_collect.py
+RAY_TESTS := tests/lab/runs/test_cluster.py tests/lab/runs/test_ray_collect.py
 MANIFESTS := $(filter-out %/kustomization.yaml %/servicemonitor.yaml,$(wildcard deploy/kubernetes/*.yaml))
 
 .PHONY: ask test test-fast test-extras check chromium bench audit lock coverage dist smoke chaos attack test-clients fuzz mutants qa-litellm lint-deploy docs docs-reference docs-recordings clean

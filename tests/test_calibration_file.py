@@ -36,7 +36,7 @@ def test_a_file_survives_a_round_trip(entries, settings, made):
 def test_a_fitted_belief_replaces_the_shipped_one():
     assert Calibration().load_belief() is Belief.load()
     assert Calibration(belief={"p_offset": 0.5}).load_belief().weights == {**Belief.load().weights, "p_offset": 0.5}
-    with pytest.raises(InputError, match="the weights must be"):
+    with pytest.raises(InputError, match="'nothing' is not a weight"):
         Calibration(belief={"nothing": 0.5}).load_belief()
 
 

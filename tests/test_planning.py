@@ -9,11 +9,12 @@ import threading
 import pytest
 
 from odar.calibration_file import Calibration, Source, Statistics
+from odar.call_prices import call_prices, usual_lengths
 from odar.catalogue import ModelCard, Price
 from odar.difficulty.base import estimate_turn, open_estimator
 from odar.difficulty.estimator import shipped_estimator
 from odar.engine import Odar
-from odar.planning import LONG_TEXT, AsyncEstimator, call_prices, usual_lengths
+from odar.planning import LONG_TEXT, AsyncEstimator
 from odar.policy.base import stage_price
 from odar.types import Estimate, Plan, Query, Stage, Step
 from support.engine import settings, talk

@@ -27,7 +27,7 @@ import aiohttp
 import numpy as np
 from aiohttp import web
 
-from odar.policy.confidence_sequence import Differences
+from odar.traces.confidence_sequence import Differences
 
 CLIENTS = 20
 SLOW_S = 0.05

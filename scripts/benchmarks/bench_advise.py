@@ -102,7 +102,7 @@ def table_of(data: Path, models: dict[str, tuple[float, float]]) -> tuple[list[R
     settings = load_settings("tiny", environ={}, calibration="")
     prices = {name: Price(price[0], price[0], price[1]) for name, price in models.items()}
     given = {SLOW: max(models, key=lambda name: models[name][1])}
-    imported = import_models(Odar(settings), answers, prices, given, "mmlu_pro", {})
+    imported = import_models(Odar(settings), answers, prices, given, "mmlu_pro")
     return [item.without_tokens() for item in imported.items], imported.header.to_settings()
 
 

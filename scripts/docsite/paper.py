@@ -126,7 +126,7 @@ def paper_paths(findings: Any) -> dict[str, dict[str, float]]:
 
 def training() -> dict[str, Any]:
     """What differs from the paper's training of the estimator, from the code and the shipped files."""
-    from odar.difficulty import estimator
+    from odar.lab.training import _PARSE_PENALTY
 
     shipped = json.loads((ESTIMATOR / "estimator.json").read_text("utf-8"))
     rows = shipped["about"]["rows"]
@@ -136,7 +136,7 @@ def training() -> dict[str, Any]:
     return {
         "values": shipped["training"],
         "acc_fast": shipped["about"]["acc_fast"],
-        "parse_penalty": estimator._PARSE_PENALTY,
+        "parse_penalty": _PARSE_PENALTY,
         "anchors": rows["anchors"],
         "anchor_weight": weight,
         "anchor_share": anchors / (anchors + sum(rows.values()) - rows["anchors"]),
@@ -154,12 +154,12 @@ def _estimator() -> dict[str, Any]:
     shipped, thresholds = LearnedEstimator.load(), Thresholds(0.3, 0.7)
     with np.load(ROOT / "tests/difficulty/reference_mixture.npz") as file:
         d, sets = shipped.predict(file["features"].astype(float)), file["set"]
-    paths = np.array([PATHS.index(thresholds.path(float(each))) for each in d])
+    paths = np.array([PATHS.index(thresholds.choose(float(each))[0]) for each in d])
     mix = {
         str(name): np.bincount(paths[sets == name], minlength=3) / (sets == name).sum() for name in np.unique(sets)
     }
     mix["all"] = np.bincount(paths, minlength=3) / len(d)
-    weights = np.abs(shipped.weights_)
+    weights = np.abs(shipped.weights)
     top = sorted(zip(FEATURES, weights.tolist(), strict=True), key=lambda pair: -pair[1])[:10]
     return {
         "mixture": {"items": len(d), "paths": {name: shares.tolist() for name, shares in mix.items()}},
@@ -244,7 +244,7 @@ def case_sentence(measured: dict[str, Any], difficulty: float, name: str) -> str
     said = measured["cases"]["answers"][name]
     calls = "1 call" if said["calls"] == 1 else f"{said['calls']} calls"
     stages = ", ".join(f"`{stage}`" for stage in said["stages"])
-    path = Thresholds(0.3, 0.7).path(difficulty).value
+    path = Thresholds(0.3, 0.7).choose(difficulty)[0].value
     answer = said["answer"].replace("|", "\\|")
     return f"d = {difficulty:.2f}, so {path} by the paper's policy; `odar ask` with the local models: {stages}, {calls}, “{answer}”"
 

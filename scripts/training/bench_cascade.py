@@ -25,9 +25,10 @@ from cascade.fit import Signals, fit_weights, known_shares, random_walks
 from cascade.frontier import Table, Triple, answers_of, curve, gain, gate_curve, qualifying, table
 from cascade.recorded import Recorded, load
 
+from odar.lab.calibration.belief_fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
-from odar.policy.belief_fit import Answers, fit_with_labels, skills_from_agreement
 from odar.policy.policies import default_skill
+from odar.served.skills import skills_from_agreement
 
 SETS = ("mmlu_pro", "math_l5", "crux")
 RATIOS = (3, 10, 20)

@@ -19,11 +19,11 @@ import numpy as np
 from cascade.fit import NOT_FITTED, START, fit_weights, random_walks
 from cascade.recorded import load
 
+from odar.lab.calibration.belief_fit import Answers, fit
 from odar.lab.graders.text import f1
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt, RecordedItem, recorded_signals
-from odar.policy.belief import Agent, Opinion, chance_level, without_guesses
-from odar.policy.belief_fit import Answers, fit
+from odar.policy.belief import WEIGHTS, Agent, Opinion, chance_level, without_guesses
 from odar.policy.equivalence import group_answers
 from odar.policy.signals import AnswerKind, QuantileTables, answer_kind
 from odar.types import Step
@@ -154,14 +154,16 @@ def main() -> None:
     belief = fit_weights(walks)
     local = local_pair()
     belief, _ = fit(belief, [*local, *direct_answers(options.data)], LOCAL, observations=4.0)
-    raw = belief.to_dict() | {
+    raw = {
+        "format": "odar-belief/1",
+        "weights": {name: round(float(belief.weights[name]), 4) for name in WEIGHTS},
         "about": {
             "made by": "scripts/training/fit_belief.py",
             "cascades": WALKS,
             "local questions": sum(len(each.right[0]) for each in local[::2]),
             "sources": "LLM-Calibration-Study (MIT), MMLU-Pro (MIT), ZeroEval (Apache-2.0), "
             "ANLP-LLM-Routing-and-Cascading (Apache-2.0), recordings of this repository",
-        }
+        },
     }
     (ROOT / "src/odar/policy/belief.json").write_text(json.dumps(raw, indent=1) + "\n", "utf-8")
     print(json.dumps(raw["weights"], indent=1))

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from odar.difficulty.features import FEATURES, FIELDS, GROUPS, phi_batch, tfidf
 from odar.difficulty.text import clean, terms
 from odar.lab.intervals import bootstrap_interval
 from odar.lab.router_quality import apgr, auroc, cpt, pearson
+from odar.lab.training import EPOCHS, fit
 from odar.types import Query
 
 OUT = Path(__file__).parents[2] / "src/odar/difficulty/data"
@@ -67,23 +69,23 @@ def weights(rows: list[Row]) -> np.ndarray:
     return weight
 
 
-def fit_with_map(x: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = 50) -> LearnedEstimator:
+def fit_with_map(x: np.ndarray, y: np.ndarray, rows: list[Row], epochs: int = EPOCHS) -> LearnedEstimator:
     """Weights and the monotone map of d that gives the reference mixture its shares (SPEC 2.10)."""
     with np.load(REFERENCE) as file:
         reference = file["features"].astype(float)
     anchored, target = np.array([r.source == "anchors" for r in rows]), y.copy()
     for left in reversed(range(ROUNDS)):
         settings: dict[str, Any] = {"epochs": 10, "seeds": (42,)} if left else {"epochs": epochs}
-        model = LearnedEstimator(**settings).fit(x, target, weights(rows))
+        model = fit(x, target, weights(rows), **settings)
         low, high = np.round(np.quantile(model.predict(reference), MAP_SHARES), 4).tolist()
-        model.map_ = ((0.0, 0.0), (low, 0.3), (high, 0.7), (1.0, 1.0))
+        model = replace(model, map=((0.0, 0.0), (low, 0.3), (high, 0.7), (1.0, 1.0)))
         target[anchored] = unmapped(model, y[anchored])
     return model
 
 
 def unmapped(model: LearnedEstimator, d: np.ndarray) -> np.ndarray:
     """What the model gave before the map."""
-    raw, mapped = zip(*model.map_, strict=True)
+    raw, mapped = zip(*model.map, strict=True)
     return np.interp(d, mapped, raw)
 
 
@@ -136,7 +138,7 @@ def held_out_sources(x: np.ndarray, y: np.ndarray, rows: list[Row], data: Path) 
         unseen = [r for r in rows if r.source == left_out]
         other = with_vocabulary(x, rows, build(rest))
         keep = source != left_out
-        model = LearnedEstimator(seeds=(42,)).fit(other[keep], y[keep], weights(rest))
+        model = fit(other[keep], y[keep], weights(rest), seeds=(42,), epochs=EPOCHS)
         d = pooled[~keep] = model.predict(other[~keep])
         length = np.array([len(r.core) for r in unseen], float)
         result[left_out] = scores(d, y[~keep], unseen) | {
@@ -225,7 +227,7 @@ def ablation(x: np.ndarray, y: np.ndarray, train: np.ndarray, rows: list[Row]) -
         less = x.copy()
         less[:, columns] = 0.0
         taught = [r for r, t in zip(rows, train, strict=True) if t]
-        model = LearnedEstimator(seeds=(42,)).fit(less[train], y[train], weights(taught))
+        model = fit(less[train], y[train], weights(taught), seeds=(42,), epochs=EPOCHS)
         test = [r for r, t in zip(rows, train, strict=True) if not t]
         result[f"without {group}"] = scores(model.predict(less[~train]), y[~train], test)
     return result
@@ -236,7 +238,7 @@ def transfer(x: np.ndarray, y: np.ndarray, rows: list[Row]) -> dict[str, dict[st
     maths = np.array([r.domain == "mathematics" and r.source != "anchors" for r in rows])
     code = np.array([r.domain == "coding" and r.source != "anchors" for r in rows])
     taught = [r for r, m in zip(rows, maths, strict=True) if m]
-    model = LearnedEstimator(seeds=(42,)).fit(x[maths], y[maths], weights(taught))
+    model = fit(x[maths], y[maths], weights(taught), seeds=(42,), epochs=EPOCHS)
     asked = [r for r, c in zip(rows, code, strict=True) if c]
     return {"maths to code": scores(model.predict(x[code]), y[code], asked)}
 
@@ -294,7 +296,7 @@ def main() -> None:
     taught = [r for r in rows if not r.held_out]
     test = [r for r in rows if r.held_out]
     model = fit_with_map(x[train], y[train], taught)
-    model.about_ = about(taught)
+    model = replace(model, about=about(taught))
     model.save(args.out / "estimator.json")
     if args.fit_only:
         return

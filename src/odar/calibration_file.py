@@ -102,9 +102,7 @@ class Calibration:
     def load_belief(self) -> Belief:
         """The shipped belief with the fitted weights; raises InputError if one of them is invalid."""
         shipped = Belief.load()
-        if not self.belief:
-            return shipped
-        return Belief.from_dict({**shipped.to_dict(), "weights": {**shipped.weights, **self.belief}}, "calibration")
+        return shipped.changed(self.belief, "calibration") if self.belief else shipped
 
     def to_json(self) -> str:
         body = {

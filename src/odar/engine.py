@@ -7,6 +7,7 @@ changes the plan before the loop, or reads the trace after it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from pathlib import Path
@@ -25,8 +26,8 @@ from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
-from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions, with_keywords
-from odar.planning import Planner, usual_lengths
+from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions
+from odar.planning import Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
@@ -89,8 +90,7 @@ class Odar:
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.state
-        lengths = usual_lengths(self.agents.cards, calibration, sources)
-        self.planner = Planner(self.agents, self.estimator, lengths, self.targets, certify)
+        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
 
     @observed("query", outermost=True)
     async def aask(
@@ -108,7 +108,7 @@ class Odar:
             ProviderError: no agent produced an answer.
         """
         started_at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        options = with_keywords(options, keywords)
+        options = replace(options, **keywords)
         policy, team = self._open(question, options)
         ledger = team.ledger
         stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
@@ -162,7 +162,7 @@ class Odar:
         `answers` are all answers so far, see `GivenAnswer`. The limits of `options` hold for all calls of the
         question together. The rest is as for `aask`; an invalid answer raises InputError.
         """
-        options = with_keywords(options, keywords)
+        options = replace(options, **keywords)
         given = read_answers(answers)
         policy, team = self._open(question, options)
         team.check_images(*team.cards)
@@ -173,8 +173,7 @@ class Odar:
     def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:
         """The policy of one question: that of the settings, a path of the paper, or one model."""
         if options.forced:
-            agents = self.believed_agents
-            return choose_policy(self.settings, self.calibration, agents, options.path, options.model)
+            return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
         prefer_cascade = options.dial is not None
         if query is not None and self.settings.fixed_stages:
             prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED

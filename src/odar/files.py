@@ -66,8 +66,10 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def atomic_write(path: Path, error_type: type[OdarError] = InputError) -> Iterator[Path]:
+def atomic_write(path: Path, error_type: type[OdarError] = InputError, *, durable: bool = False) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces the file at the end; a failure leaves the file unchanged.
+
+    With `durable` the new file also survives a crash of the machine, which takes as long as the disk does.
 
     Raises:
         InputError: it cannot be written; another error if `error_type` says so.
@@ -75,9 +77,22 @@ def atomic_write(path: Path, error_type: type[OdarError] = InputError) -> Iterat
     draft = path.with_name(path.name + ".part")
     try:
         yield draft
+        if durable:
+            _sync(draft)
         draft.replace(path)
+        if durable:
+            with suppress(OSError):  # Windows cannot sync folders, and needs not
+                _sync(path.parent)
     except OSError as error:
         raise error_type(f"{path} cannot be written: {error.strerror or error}") from None
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

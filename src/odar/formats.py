@@ -7,6 +7,7 @@ import math
 import re
 import sys
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -145,6 +146,14 @@ def dump_canonical(value: Any) -> str:
     '{"a":"é","b":1}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def json_line(value: Mapping[str, Any]) -> bytes:
+    """A line of a JSON Lines file; half a surrogate pair can be read back."""
+    try:
+        return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:
+        return json.dumps(value).encode() + b"\n"
 
 
 def _finite(value: Any) -> Any:

@@ -73,7 +73,7 @@ def select_fields(
     cost_limited: bool = False,
     efforts: Sequence[str] = (),
 ) -> tuple[ChatParameters, str]:
-    """Return the parameters that may be sent to this server, and a note about the others, or an empty string.
+    """The parameters that may be sent to this server, and a note about the others, or an empty string.
 
     Args:
         parameters: parameters of the client's request.
@@ -124,7 +124,7 @@ def select_fields(
 
 
 def _select_tools(parameters: ChatParameters, allowed: Collection[str]) -> dict[str, Any]:
-    """Return the changes of the parameters without hosted tools of types that are not allowed."""
+    """The changes of the parameters without hosted tools of types that are not allowed."""
     tools = tuple(tool for tool in parameters.tools if not tool.hosted or tool.hosted in allowed)
     choice = parameters.tool_choice
     if not tools:
@@ -142,7 +142,7 @@ def select_body(
     dropped: Collection[str] = (),
     cost_limited: bool = False,
 ) -> tuple[dict[str, Any], str]:
-    """Return the fields that may be sent on of a body that is passed through, and a note about the others.
+    """The fields that may be sent on of a body that is passed through, and a note about the others.
 
     >>> select_body({"model": "m", "input": "a", "service_tier": "flex", "odar": {}}, "embeddings")
     ({'model': 'm', 'input': 'a'}, 'fields of the request were not sent on: service_tier')
@@ -157,7 +157,7 @@ def select_body(
 
 
 def nearest_effort(effort: str, levels: Sequence[str]) -> str | None:
-    """Return the closest level of reasoning effort, the higher of two; None without levels or for an unknown word.
+    """The closest level of reasoning effort, the higher of two; None without levels or for an unknown word.
 
     >>> nearest_effort("minimal", ["low", "medium", "high"]), nearest_effort("max", ["low", "high", "xhigh"])
     ('low', 'xhigh')

@@ -45,7 +45,7 @@ def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapp
 
 
 def to_query(question: Question, images: Iterable[ImageSource] = ()) -> Query:
-    """Return a question with its images as a query.
+    """A question with its images as a query.
 
     >>> to_query([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]).text
     'Hello'
@@ -109,7 +109,7 @@ def _to_image(source: ImageSource) -> Image:
 
 
 def image_from_url(url: str) -> Image:
-    """Return an image by its http(s) URL, or the image in a data: URL.
+    """An image by its http(s) URL, or the image in a data: URL.
 
     Raises:
         InputError: it is neither, or its base64 is not valid.
@@ -148,7 +148,7 @@ def check_text(text: str, *, in_conversation: bool = False) -> None:
 
 
 def load_image(path: str | os.PathLike[str]) -> Image:
-    """Return an image file as part of a query.
+    """An image file as part of a query.
 
     Raises:
         InputError: it is missing, too large, or not a PNG, JPEG, GIF or WebP file.

@@ -21,7 +21,7 @@ class Observer(Protocol):
     """Receives the steps of questions. Its methods return quickly and never raise."""
 
     def watch(self, step: str, fields: Mapping[str, Any]) -> AbstractContextManager[Any]:
-        """Return a context manager for the duration of one step.
+        """A context manager for the duration of one step.
 
         Args:
             step: request · query · difficulty · decision · agent · chat · forward · fusion.
@@ -85,6 +85,6 @@ def tell(fact: Any) -> None:
 
 
 def outgoing_headers() -> Mapping[str, str] | None:
-    """Return the observer's headers for a request to a provider; None without an observer."""
+    """The observer's headers for a request to a provider; None without an observer."""
     observer = _CURRENT.get()
     return None if observer is None else observer.headers()

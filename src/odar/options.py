@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypedDict
 
 from odar.agents.ledger import Ledger
@@ -70,7 +70,7 @@ DEFAULT_OPTIONS = AskOptions()
 
 
 class AskKeywords(TypedDict, total=False):
-    """The options that callers of the library give as keywords; `AskOptions` describes them."""
+    """Those of `AskOptions` that can be given as keywords, for type checkers."""
 
     images: Iterable[ImageSource]
     path: Route | str | None
@@ -81,8 +81,3 @@ class AskKeywords(TypedDict, total=False):
     deadline_s: float | None
     short: bool
     on_text: Callable[[str], None] | None
-
-
-def with_keywords(options: AskOptions, keywords: AskKeywords) -> AskOptions:
-    """The options with some of them replaced."""
-    return replace(options, **keywords) if keywords else options

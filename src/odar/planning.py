@@ -10,15 +10,16 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
 from odar.background import FairExecutor, run_by_size, run_in_thread
-from odar.calibration_file import Calibration, Source
-from odar.catalogue import REASONING_TOKENS, ModelCard, Price
+from odar.calibration_file import Calibration
+from odar.call_prices import Lengths, call_prices, is_nominal, reference_price, usual_lengths, without_prompts
+from odar.catalogue import ModelCard
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
 from odar.errors import DeadlineExceeded
 from odar.observer import observed
@@ -30,43 +31,12 @@ from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.session import SessionRequest
 from odar.served.targets import ServedTargets
-from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Assignment, Estimate, Plan, Query, Step
+from odar.types import DIRECT, SLOW, Assignment, Estimate, Plan, Query
 
 LONG_TEXT = 1_500
 """Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
 ESTIMATOR_THREADS = 2
-USUAL_TOKENS = 300
-"""Assumed length of an answer, if it was not measured."""
-REFERENCE_TOKENS = 500
-"""Length of the prompt of the reference call, whose price fixes the unit of the dial (SPEC 9.5)."""
-NOMINAL_USD_PER_BILLION = 0.1
-"""Nominal dollars per million tokens and billion parameters, for free models."""
-UNKNOWN_RATIO = 10.0
-"""Price of an agent of unknown price, in calls of the fast agent; cheap agents count as 1."""
-_NOMINAL_FAST = Price(0.1, 0.1, 0.4)
-"""Price of the fast agent if no price is known."""
 _log = logging.getLogger(__name__)
-
-
-Lengths = Mapping[str, tuple[float, float]]
-"""Usual lengths of each agent's calls in tokens: its prompt beyond the question, and its answer."""
-
-
-def usual_lengths(
-    agents: Iterable[str], calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
-) -> Lengths:
-    """The lengths that the calibration measured; an agent that it does not know is missing."""
-    found = {}
-    for agent in agents:
-        known = calibration.statistics.get(sources[agent, Ask(agent).step])
-        if known is not None and known.output_tokens is not None:
-            found[agent] = (known.prompt_tokens or 0.0, known.output_tokens)
-    return found
-
-
-def without_prompts(lengths: Lengths) -> Lengths:
-    """The lengths of calls that send the user's prompt unchanged."""
-    return {agent: (0.0, output) for agent, (_, output) in lengths.items()}
 
 
 class AsyncEstimator:
@@ -121,7 +91,7 @@ class Planner:
     Args:
         agents: all agents, with the settings.
         estimator: estimates d(x).
-        lengths: usual lengths of each agent's prompts and answers.
+        calibration: the usual lengths of each agent's prompts and answers.
         targets: what was spent under each target.
         certify: returns whether a certificate holds for a plan and a dial; None without one.
     """
@@ -130,13 +100,13 @@ class Planner:
         self,
         agents: Agents,
         estimator: Estimator,
-        lengths: Lengths,
+        calibration: Calibration,
         targets: ServedTargets,
         certify: Callable[[Plan, Dial], str] | None = None,
     ) -> None:
         settings = agents.settings
         self._agents = agents
-        self._lengths = lengths
+        self._lengths = usual_lengths(agents.cards, calibration, agents.sources())
         self._targets = targets
         self._certify = certify
         # only the paper's thresholds need d to the last digit
@@ -284,63 +254,3 @@ def value_of(plan: Plan, dial: Dial, reference_usd: float) -> float:
     """
     own = plan.prices.get(SLOW, 0.0) if plan.one_call else 0.0
     return dial.value(max(reference_usd, own))
-
-
-def call_prices(
-    cards: Mapping[str, ModelCard],
-    tokens: int,
-    cached: Mapping[str, int] | None = None,
-    lengths: Lengths | None = None,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """The expected price of one call to each agent, and of each further sample of the same request.
-
-    Args:
-        cards: the model of each agent.
-        tokens: length of the question.
-        cached: number of these tokens in the cache of each agent's provider.
-        lengths: usual lengths of each agent's prompts and answers.
-    """
-    calls = {}
-    samples = {}
-    for agent, price in token_prices(cards).items():
-        usual = USUAL_TOKENS + REASONING_TOKENS.get(cards[agent].effort, 0)
-        own_prompt, output = (lengths or {}).get(agent, (0.0, usual))
-        read = min(tokens, (cached or {}).get(agent, 0))
-        # the new turns of a conversation in the cache are written to it too
-        fresh = price.written if read and price.written is not None else price.input
-        prompt = (tokens - read + own_prompt) * fresh + read * price.cached
-        answer = output * price.output
-        calls[agent] = (prompt + answer) / 1_000_000
-        samples[agent] = answer / 1_000_000 if cards[agent].n else calls[agent]
-    return calls, samples
-
-
-def reference_price(cards: Mapping[str, ModelCard]) -> float:
-    """The price of a slow call of ordinary length, the unit of the dial (SPEC 9.5)."""
-    return call_prices(cards, REFERENCE_TOKENS)[0][SLOW]
-
-
-def token_prices(cards: Mapping[str, ModelCard]) -> dict[str, Price]:
-    """The price of each agent's tokens; nominal ones for models that are free or of unknown price."""
-    prices = {agent: _known_price(card) for agent, card in cards.items()}
-    fast = next((price for price in prices.values() if price is not None), _NOMINAL_FAST)
-    found = {}
-    for agent, price in prices.items():
-        ratio = 1.0 if agent in CHEAP_AGENTS else UNKNOWN_RATIO
-        found[agent] = price or Price(ratio * fast.input, ratio * fast.cached, ratio * fast.output)
-    return found
-
-
-def is_nominal(cards: Mapping[str, ModelCard]) -> bool:
-    """Whether a price is unknown or zero, so that prices are relative."""
-    return any(card.price is None or card.price.free for card in cards.values())
-
-
-def _known_price(card: ModelCard) -> Price | None:
-    """The price of a model, by its size if it is free; None if neither is known."""
-    if card.price is not None and (card.price.input or card.price.output):
-        return card.price
-    if card.parameters is None:
-        return None
-    each = card.parameters * NOMINAL_USD_PER_BILLION
-    return Price(each, each, each)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from odar.agents.team import Team, describe_failure
 from odar.options import AskOptions
-from odar.policy.cut_off import cut_off_counts, cut_off_notes
+from odar.traces.cut_off import cut_off_counts, cut_off_notes
 from odar.types import SLOW, Decision, State, Trace, Verdict
 
 

@@ -260,6 +260,8 @@ class Plan:
     assignment: Assignment = Assignment()
     policy: str = "paper"
     """Name of the policy that decides."""
+
+    # the form of its answer
     kind: str = "short answer"
     """Kind of answer that the question asks for (SPEC 9.3); see `odar.policy.kinds`."""
     plausible: int | None = None
@@ -270,6 +272,8 @@ class Plan:
     """The agent that began a tool loop and continues it."""
     n: int = 1
     """Number of choices that the client asked for."""
+
+    # prices and the value of an answer, in dollars
     prices: Mapping[str, float] = field(default_factory=dict)
     """Expected dollars of one call to each agent; relative prices if one of them is unknown."""
     sample_prices: Mapping[str, float] = field(default_factory=dict)
@@ -282,6 +286,8 @@ class Plan:
     """What a right answer in place of a wrong one is worth, in the same unit as `prices` (SPEC 9.4)."""
     dial: str = ""
     """The setting behind `value_usd`, such as balanced."""
+
+    # what the caller allows, and keeps
     max_path: Route | None = None
     """The most expensive path that key and budget allow."""
     forced: bool = False

@@ -84,12 +84,6 @@ def test_a_sum_with_an_unknown_part_is_unknown():
     assert (book.spend().cost_usd, book.spend().usage.input) == (None, None)
 
 
-def test_a_reservation_can_be_released():
-    book = ledger(calls=1)
-    book.settle(book.reserve(PRICED, MESSAGES, 10, 1), None)
-    assert book.affordable(PRICED, MESSAGES, 10, 1) == 1
-
-
 @given(
     st.floats(0, 0.01),
     st.lists(st.tuples(st.integers(1, 6), st.integers(1, 300), st.floats(0, 1), st.booleans()), max_size=12),

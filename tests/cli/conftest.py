@@ -52,7 +52,7 @@ def provider(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch):
     """End fits of the difficulty estimator early, a little before they converge."""
-    monkeypatch.setattr("odar.difficulty.estimator.STEPS", 2000)
+    monkeypatch.setattr("odar.lab.training.STEPS", 2000)
 
 
 @pytest.fixture

@@ -151,22 +151,6 @@ async def test_resuming_after_kill_9_pays_for_no_reply_twice(tmp_path, free):
         assert not parts.exists()
 
 
-async def test_a_second_process_cannot_write_the_same_file(tmp_path):
-    async with Upstream() as server:
-        server.configure(tmp_path)
-        write_jsonl(tmp_path / "in.jsonl", sums(2, ("simple",)))
-        server.free = 0
-        first = await start(tmp_path)
-        await until(lambda: server.busy == 2)
-        second = await start(tmp_path)
-        _, err = await second.communicate()
-        assert (second.returncode, b"is being written by another process" in err) == (2, True)
-        server.free = None
-        await first.communicate()
-        assert first.returncode == 0
-        assert sum(server.paid.values()) == 2
-
-
 async def test_requests_per_minute_are_limited(tmp_path):
     async with Upstream() as server:
         server.configure(tmp_path, "requests_per_min = 4")

@@ -21,8 +21,8 @@ def test_contributions_sum_to_the_logit(odar, provider):
 
     body = json.loads(odar("difficulty", "--json", "Who wrote Hamlet?").out)
     assert len(body["features"]) == 24
-    logit = sum(each["contribution"] for each in body["features"].values()) + float(shipped_estimator().bias_)
-    raw, mapped = zip(*shipped_estimator().map_, strict=True)
+    logit = sum(each["contribution"] for each in body["features"].values()) + float(shipped_estimator().bias)
+    raw, mapped = zip(*shipped_estimator().map, strict=True)
     assert np.interp(1 / (1 + math.exp(-logit)), raw, mapped) == pytest.approx(body["difficulty"])
     assert body["path"] == "simple"
 

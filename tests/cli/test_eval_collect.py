@@ -93,11 +93,10 @@ def test_an_unknown_benchmark_is_named(odar, sums):
 
 
 def test_a_benchmark_graded_elsewhere_is_rejected_before_any_call(odar, sums, provider, tmp_path):
-    refused = odar("eval", "collect", "swe_bench", "--out", "p.jsonl")
-    assert (refused.code, "odar eval import --answers FAST.RUN.json --answers SLOW.RUN.json" in refused.err) == (
-        2,
-        True,
-    )
+    for name in ("swe_bench", "imo_2025"):
+        refused = odar("eval", "collect", name, "--out", "p.jsonl")
+        assert refused.code == 2
+        assert "odar eval import --answers" in refused.err and f"--set-name {name}" in refused.err
     assert provider.requests == []
     assert not (tmp_path / "p.jsonl").exists()
     (tmp_path / "mine.jsonl").write_text('{"query": "What is 3 + 0 ?", "answer": "3"}')

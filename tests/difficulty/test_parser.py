@@ -42,7 +42,7 @@ def test_any_vectors_give_trees(seed: int, tokens: int, scale: float, starts: se
 
 def test_another_architecture_is_rejected() -> None:
     arrays = {"state_W": np.zeros((13, 7, 2, 32)), "moves": np.array(["S", "D"])}
-    with pytest.raises(ValueError, match="train_parser"):
+    with pytest.raises(AssertionError, match="train_parser"):
         GreedyParser(arrays)
 
 

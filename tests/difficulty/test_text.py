@@ -1,73 +1,28 @@
-"""The table of words, in which each is computed once; syllables, at the same places as pyphen's hyphens."""
+"""Syllables, and the cache of what is computed for each word."""
 
 from __future__ import annotations
 
-import threading
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pyphen import Pyphen
 
-from odar.difficulty.text import MAX_WORD_LENGTH, WordTable, count_syllables, hyphen_positions
+from odar.difficulty.text import MAX_WORD_LENGTH, _english, cached_by_word, count_syllables
 
 
-@given(st.lists(st.text(max_size=3)), st.integers(1, 4))
-def test_values_equal_those_of_the_function(words: list[str], limit: int) -> None:
-    table = WordTable(str.upper, limit)
-    for word in words:
-        assert table[word] == word.upper()
-        assert len(table) <= limit
-
-
-def test_frequent_words_stay_when_the_table_is_full() -> None:
+def test_results_are_kept_except_those_of_long_words() -> None:
     computed: list[str] = []
 
+    @cached_by_word
     def length(word: str) -> int:
         computed.append(word)
         return len(word)
 
-    table = WordTable(length, 8)
-    for number in range(100):
-        assert table["the"] == 3
-        assert table[f"w{number}"] == len(f"w{number}")
-        assert len(table) + len(table._before) <= 8
-    assert computed.count("the") == 1
+    long = "a" * (MAX_WORD_LENGTH + 1)
+    assert [length(word) for word in ("the", long, "the", long)] == [3, len(long), 3, len(long)]
+    assert computed == ["the", long, long]
 
 
-def test_long_words_are_not_kept() -> None:
-    table = WordTable(len)
-    assert (table["a" * MAX_WORD_LENGTH], table["a" * (MAX_WORD_LENGTH + 1)]) == (
-        MAX_WORD_LENGTH,
-        MAX_WORD_LENGTH + 1,
-    )
-    assert list(table) == ["a" * MAX_WORD_LENGTH]
-
-
-def test_threads_can_use_the_table_concurrently() -> None:
-    table, wrong = WordTable(str.upper, 8), []
-
-    def ask(start: int) -> None:
-        for i in range(start, start + 2000):
-            if table[f"w{i % 50}"] != f"W{i % 50}":
-                wrong.append(i)
-
-    threads = [threading.Thread(target=ask, args=(7 * n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
-    assert len(table) <= 8 + len(threads)
-
-
-PYPHEN = Pyphen(lang="en_US", cache=False)
-PARTS = ["ab", "tion", "hy", "phen", "er", "ing", "graph", "qu", "x", "'", "é", "1", ".", "ß", "日"]
-
-
-@given(st.text("abcdefghijklmnopqrstuvwxyz'.", max_size=30) | st.lists(st.sampled_from(PARTS)).map("".join))
-def test_hyphens_stand_where_pyphen_puts_them(word: str) -> None:
-    assert hyphen_positions(word) == PYPHEN.positions(word)
+def test_no_word_is_kept_by_the_hyphenator() -> None:
+    count_syllables("supercalifragilistic")
+    assert not _english().hd.cache
 
 
 @pytest.mark.parametrize(

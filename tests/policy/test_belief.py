@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -121,13 +120,10 @@ def test_arrays_give_the_same_as_numbers() -> None:
         assert (alone.leader, alone.p, alone.q(SLOW)) == pytest.approx((together.leader[i], together.p[i], q[i]))
 
 
-def test_a_saved_belief_is_checked() -> None:
-    raw = BELIEF.to_dict()
-    assert Belief.from_dict(json.loads(json.dumps(raw))).weights == BELIEF.weights
+def test_weights_can_be_changed_to_numbers() -> None:
+    assert set(BELIEF.weights) == set(WEIGHTS)
     assert len(WEIGHTS) <= 36, "a few dozen weights at most (SPEC 9.3)"
-    with pytest.raises(InputError, match="spread must be a number"):
-        Belief.from_dict({**raw, "weights": {**raw["weights"], "spread": "wide"}})
-    with pytest.raises(InputError, match="the weights must be"):
-        Belief.from_dict({**raw, "weights": {}})
-    with pytest.raises(InputError, match="format"):
-        Belief.from_dict({**raw, "format": "odar-belief/0"})
+    assert BELIEF.changed({"spread": 2}, "test").weights == {**BELIEF.weights, "spread": 2}
+    for bad in ("wide", True, float("nan")):
+        with pytest.raises(InputError, match="test: the weight spread must be a number"):
+            BELIEF.changed({"spread": bad}, "test")

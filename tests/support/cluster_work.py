@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
-from odar.lab.recording.executor import Work, WorkItem, WorkResult
-from odar.lab.recording.journal import Memo
+from odar.lab.runs.executor import Work, WorkItem, WorkResult
+from odar.lab.runs.journal import Memo
 
 
 def outcome(item: WorkItem, **more: Any) -> WorkResult:

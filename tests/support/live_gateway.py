@@ -17,12 +17,12 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import UnknownName
-from odar.policy.confidence_sequence import Differences
 from odar.providers.http import Retry
 from odar.serving.app import create_app
 from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.serving.server import DrainingServer, make_server
 from odar.serving.service import Service
+from odar.traces.confidence_sequence import Differences
 from odar.traces.record import Record
 from odar.traces.writer import Health
 from support.fault_server import FaultServer

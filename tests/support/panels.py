@@ -13,12 +13,12 @@ from odar.calibration_file import Calibration, Statistics
 from odar.config import load_settings
 from odar.difficulty.features import FEATURES
 from odar.engine import Odar
-from odar.lab.recording.collect import Job, collect_work, make_items
-from odar.lab.recording.executor import run
 from odar.lab.recording.files import write_recording
 from odar.lab.recording.header import Header, header_of
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, sort_attempts
+from odar.lab.runs.collect import Job, collect_work, make_items
+from odar.lab.runs.executor import run
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from odar.policy.equivalence import equivalent
 from odar.policy.signals import AnswerKind, QuantileTables

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from odar.lab.recording.cluster import on_ray
-from odar.lab.recording.executor import OpenWork
+from odar.lab.runs.cluster import on_ray
+from odar.lab.runs.executor import OpenWork
 from support.upstream import Upstream, until
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'odar[ray]'")

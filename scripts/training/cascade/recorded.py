@@ -133,6 +133,7 @@ def difficulty_of_unseen(data: Path, folds: int = 5) -> np.ndarray:
     from train_estimator import features, weights
 
     from odar.difficulty.estimator import LearnedEstimator
+    from odar.lab.training import EPOCHS, fit
 
     rows = training_mixture(data)
     x = features(rows, CACHE / "features.npy")
@@ -143,9 +144,9 @@ def difficulty_of_unseen(data: Path, folds: int = 5) -> np.ndarray:
     for number in range(folds):
         keep = fold != number
         kept = [row for row, is_kept in zip(rows, keep, strict=True) if is_kept]
-        estimator = LearnedEstimator(seeds=(42,)).fit(x[keep], target[keep], weights(kept))
+        estimator = fit(x[keep], target[keep], weights(kept), seeds=(42,), epochs=EPOCHS)
         raw[~keep] = estimator.predict(x[~keep])
-    return np.interp(raw[mmlu], *np.array(LearnedEstimator.load().map_).T)
+    return np.interp(raw[mmlu], *np.array(LearnedEstimator.load().map).T)
 
 
 def outputs(data: Path, name: str) -> dict[str, np.ndarray]:

@@ -9,12 +9,11 @@ from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team
 from odar.calibration_file import Source
-from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
-from odar.providers.base import Provider, Request
+from odar.providers.base import Provider
 from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
-from odar.types import CHEAP_AGENTS, DIRECT, Ask, Query, Step
+from odar.types import CHEAP_AGENTS, DIRECT, Query, Step
 
 MAX_RETRIES = 6
 """Maximum number of retries of all calls of one question."""
@@ -46,7 +45,6 @@ class Agents:
         """Context length of each agent's longest model, if it is known."""
         limits = settings.limits
         self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd, MAX_RETRIES)
-        self._request_templates: dict[tuple[str, str, bool], Request] = {}
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
@@ -71,8 +69,6 @@ class Agents:
         )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
-        if query.parameters is NO_PARAMETERS and seed is None:
-            team.request_templates = self._request_templates
         return team
 
     def plain_team(self, query: Query, model: str, ledger: Ledger | None = None, seed: int | None = None) -> Team:
@@ -95,14 +91,10 @@ class Agents:
 
     def sources(self) -> dict[tuple[str, Step], Source]:
         """The source of free energies of each agent's default model at each of its steps."""
-        steps = {agent: [Ask(agent).step] for agent in self.cards}
-        for agent in self.cards:
-            if agent not in CHEAP_AGENTS:
-                steps[agent].append(Step.VERIFY)
         return {
-            (agent, step): self.source(self.default_cards[agent].name, agent, step)
-            for agent, each in steps.items()
-            for step in each
+            (agent, step): self.source(card.name, agent, step)
+            for agent, card in self.default_cards.items()
+            for step in ((Step.ANSWER,) if agent in CHEAP_AGENTS else (Step.SOLVE, Step.VERIFY))
         }
 
     def source(self, model: str, agent: str, step: Step) -> Source:

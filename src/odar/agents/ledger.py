@@ -71,11 +71,6 @@ class Ledger:
     def __post_init__(self) -> None:
         self._started = self.clock()
 
-    @property
-    def limited(self) -> bool:
-        """Whether calls or money are limited."""
-        return self.limits.calls is not None or self.limits.cost_usd is not None
-
     def exclude_time(self, seconds: float) -> None:
         """Do not count some time towards the deadline, such as that of a download."""
         self._started += seconds
@@ -114,9 +109,8 @@ class Ledger:
         if self.time_left() <= 0:
             raise DeadlineExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
         count = wanted
-        if self.limits.calls is not None:
-            used = sum(call.samples for call in self.calls) + sum(calls for calls, _ in self._reservations)
-            count = min(count, self.limits.calls - used)
+        if (calls_left := self.calls_left()) is not None:
+            count = min(count, calls_left - sum(calls for calls, _ in self._reservations))
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
@@ -151,13 +145,12 @@ class Ledger:
         self._reservations.append(reservation)
         return reservation
 
-    def settle(self, reservation: CallReservation, call: Call | None) -> None:
-        """Replace a reservation by the call; None if it was never sent."""
+    def settle(self, reservation: CallReservation, call: Call) -> None:
+        """Replace a reservation by the call."""
         self._reservations.remove(reservation)
-        if call is not None:
-            self.calls.append(call)
-            if call.cost_usd is None:
-                self._at_risk_usd += reservation[1]
+        self.calls.append(call)
+        if call.cost_usd is None:
+            self._at_risk_usd += reservation[1]
 
     async def bill(
         self,
@@ -185,7 +178,7 @@ class Ledger:
             request,
             timeout_s=timeout_s,
             short_timeout=short,
-            retry_billed=not self.limited,
+            retry_billed=self.limits.calls is None and self.limits.cost_usd is None,
             take_retry=self.take_retry,
         )
         reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)

@@ -39,12 +39,20 @@ class Measurements:
             new: its candidates.
             team: the agents that were asked.
         """
-        measured = [self._with_energy(replace(each, stage=len(state.stages)), team) for each in new]
+        measured: list[Candidate] = []
+        opinions = list(state.opinions)
+        for candidate in new:
+            source = self._source(candidate, team)
+            energy = candidate.energy
+            if energy is None:
+                known = None if source is None else self.alignment.find(source)
+                energy = measure_energy(candidate.tokens, self.varentropy_weight, known)
+            measured.append(replace(candidate, stage=len(state.stages), energy=energy))
+            if not team.plain:
+                agent = team.believed[candidate.agent].on(state.plan.kind)
+                table = shipped_tables() if source is None else self.alignment.tables(source)
+                opinions.append(opinion_of(candidate, answer_signals(candidate), table, agent))
         candidates = (*state.candidates, *measured)
-        opinions: tuple[Opinion, ...] = ()
-        if not team.plain:
-            own = [self._opinion(each, team, team.believed[each.agent].on(state.plan.kind)) for each in measured]
-            opinions = grouped((*state.opinions, *own), group_candidates(candidates))
         return replace(
             state,
             stages=(*state.stages, stage),
@@ -52,7 +60,7 @@ class Measurements:
             failed=state.failed | (stage.agents - {each.agent for each in new}),
             calls_left=team.ledger.calls_left(),
             usd_left=team.ledger.usd_left(),
-            opinions=opinions,
+            opinions=grouped(opinions, group_candidates(candidates)) if opinions else (),
         )
 
     def count_served(self, candidates: Iterable[Candidate], team: Team) -> None:
@@ -60,7 +68,7 @@ class Measurements:
         if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
             return
         for candidate in candidates:
-            source = self._source(candidate.step, team, candidate.agent, candidate.model)
+            source = self._source(candidate, team)
             if source is None:
                 continue
             if candidate.energy is not None:
@@ -68,26 +76,13 @@ class Measurements:
             if not team.plain:
                 self.alignment.count_signals(source, answer_signals(candidate))
 
-    def _with_energy(self, candidate: Candidate, team: Team) -> Candidate:
-        if candidate.energy is not None:
-            return candidate
-        source = self._source(candidate.step, team, candidate.agent, candidate.model)
-        known = None if source is None else self.alignment.find(source)
-        energy = measure_energy(candidate.tokens, self.varentropy_weight, known)
-        return candidate if energy is None else replace(candidate, energy=energy)
-
-    def _opinion(self, candidate: Candidate, team: Team, agent: Agent) -> Opinion:
-        source = self._source(candidate.step, team, candidate.agent, candidate.model)
-        table = shipped_tables() if source is None else self.alignment.tables(source)
-        return opinion_of(candidate, answer_signals(candidate), table, agent)
-
-    def _source(self, step: Step, team: Team, agent: str, model: str) -> Source | None:
+    def _source(self, candidate: Candidate, team: Team) -> Source | None:
         """The source of a candidate with this query's sampling; None if the server sets part of it."""
-        used = team.request_template(agent).sampling
+        used = team.request_template(candidate.agent).sampling
         if used.temperature is None or used.top_p is None or used.max_tokens is None:
             return None
-        md5 = team.prompts[step].md5
-        return Source(model, md5, used.temperature, used.top_p, used.max_tokens, self.varentropy_weight)
+        md5 = team.prompts[candidate.step].md5
+        return Source(candidate.model, md5, used.temperature, used.top_p, used.max_tokens, self.varentropy_weight)
 
 
 def size_of(candidates: Iterable[Candidate]) -> int:

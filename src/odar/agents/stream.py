@@ -23,7 +23,8 @@ class StreamedAnswer:
         progress: whether drafts and progress messages are forwarded too, as thinking.
 
     >>> stream = StreamedAnswer(print, final=True)
-    >>> stream.handler(Delta("Par"))
+    >>> answer = stream.handler_of(Decision(None, "", final=True))
+    >>> answer(Delta("Par"))
     Par
     >>> stream.committed
     True
@@ -44,18 +45,13 @@ class StreamedAnswer:
         self._started = False
 
     def handler_of(self, decision: Decision) -> OnDelta | None:
-        """The callback for the provider of a stage: text if no other stage can follow, else a draft."""
-        return self.handler if decision.final else self.draft
+        """The callback for the provider of a stage; None without a receiver.
 
-    @property
-    def handler(self) -> OnDelta | None:
-        """The callback for text that is the answer; None without a receiver."""
+        Its text is the answer if no other stage can follow, else a draft, which another answer may replace.
+        """
+        if not decision.final:
+            return None if self._progress is None else lambda delta: self._tell(delta.text)
         return None if self._on_text is None and self._on_delta is None else self._forward
-
-    @property
-    def draft(self) -> OnDelta | None:
-        """The callback for a draft, which another answer may replace; None if drafts are hidden."""
-        return None if self._progress is None else lambda delta: self._tell(delta.text)
 
     def announce(self, decision: Decision, plan: Plan) -> None:
         """Report a stage whose text is not the answer yet."""

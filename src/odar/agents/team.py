@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import starmap
@@ -44,11 +44,10 @@ from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import answer_in_reply, extract_judgment, find_answer, is_bare_answer
 from odar.policy.belief import Agent
-from odar.policy.cut_off import wants_continuation
 from odar.policy.equivalence import canonical_json
-from odar.policy.response_format import format_fault
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
+from odar.response_format import format_fault
 from odar.settings import AgentSettings, Settings
 from odar.types import Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
@@ -108,8 +107,6 @@ class Team:
     """Skill and family of each agent; not needed if the team is plain."""
     paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
     """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
-    request_templates: dict[tuple[str, str, bool], Request] = field(default_factory=dict)
-    """Cached `request_template` by agent, model and `open_ended`; shared if the client set no parameters."""
 
     # what happened so far, for the trace
     failures: list[tuple[str, OdarError]] = field(default_factory=list)
@@ -123,6 +120,8 @@ class Team:
     """Number of samples that each agent was asked for, so that with a seed none is drawn twice."""
     _early: dict[Ask, asyncio.Task[list[Candidate]]] = field(default_factory=dict)
     """Calls that were started before the plan."""
+    _templates: dict[tuple[str, str], Request] = field(default_factory=dict)
+    """`request_template` by agent and model."""
     _answers: list[str] = field(default_factory=list)
     """Answers so far, if a reply exists already: it may give one of them in other words."""
     _descriptions: tuple[Message, ...] | None = None
@@ -215,12 +214,10 @@ class Team:
         if self.plain:
             priced = self.ledger.limits.cost_usd is not None
             return plain_request_template(card, parameters, self.ledger.time_left(), priced=priced)
-        key = (agent, card.name, self.open_ended)
-        templates = self.request_templates
-        if key not in templates:
+        if (agent, card.name) not in self._templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
-            templates[key] = agent_request_template(settings, card, parameters, self.seed)
-        return templates[key]
+            self._templates[agent, card.name] = agent_request_template(settings, card, parameters, self.seed)
+        return self._templates[agent, card.name]
 
     def models(self, agent: str) -> Iterator[ModelCard]:
         """Yield the agent's model, then its fallbacks."""
@@ -281,7 +278,7 @@ class Team:
 
         # one model after the other
         models = list(self.models(ask.agent))
-        candidates: dict[int, Candidate] = {}
+        candidates: list[Candidate] = []
         for card in models:
             before = len(self.failures)
             request = replace(
@@ -289,14 +286,13 @@ class Team:
                 retry_rate_limit=card is models[-1] and not self.plain,  # otherwise the next model is asked
             )
             handler = None if on_delta is None else forward
-            async with aclosing(self._samples(ask, card, request, handler)) as samples:
-                async for index, completion in samples:
-                    make = partial(self.candidate, ask, card, completion, proposal)
-                    candidates[index] = await run_by_size(len(completion.text), make)
+            for completion in await self._samples(ask, card, request, handler):
+                make = partial(self.candidate, ask, card, completion, proposal)
+                candidates.append(await run_by_size(len(completion.text), make))
             errors = [error for _, error in self.failures[before:]]
             if candidates or streamed or not errors or not all(map(_another_may_answer, errors)):
                 break
-        return [candidates[index] for index in sorted(candidates)]
+        return candidates
 
     def request(self, ask: Ask, card: ModelCard, proposal: Candidate | None = None, first: int = 0) -> Request:
         """The request of an agent to one of its models; `first` is the number of samples before it.
@@ -375,8 +371,8 @@ class Team:
 
     async def _samples(
         self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
-    ) -> AsyncGenerator[tuple[int, Completion]]:
-        """Yield numbered samples, as many of `request.n` as fit the limits.
+    ) -> list[Completion]:
+        """Samples of a model, as many of `request.n` as fit the limits.
 
         One request gets them all where the server can; the rest are separate concurrent requests.
         """
@@ -385,7 +381,7 @@ class Team:
             count = self.affordable(card, request)
         except BudgetExceeded as error:
             self.fail(ask.agent, error)
-            return
+            return []
         if count < request.n:
             self.fail(ask.agent, BudgetExceeded(f"only {count} of {request.n} samples fit the limits"))
             request = replace(request, n=count)
@@ -393,25 +389,14 @@ class Team:
         # would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
         together = await self._call(ask, card, request, on_delta) if in_one_request else []
-        for index, completion in enumerate(together):
-            yield index, completion
         if len(together) >= request.n or (in_one_request and not together):  # complete, or it gave nothing
-            return
-
+            return together
         # the rest one by one, at the same time
-        async def alone(index: int) -> list[tuple[int, Completion]]:
-            one = replace(request, n=1, sampling=_seeded(request.sampling, index))
-            return [(index, completion) for completion in await self._call(ask, card, one)]
-
-        tasks = [asyncio.create_task(alone(index)) for index in range(len(together), request.n)]
-        try:
-            for done in asyncio.as_completed(tasks):
-                for numbered in await done:
-                    yield numbered
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        rest = [
+            self._call(ask, card, replace(request, n=1, sampling=_seeded(request.sampling, index)))
+            for index in range(len(together), request.n)
+        ]
+        return together + [completion for alone in await gather_or_cancel(rest) for completion in alone]
 
     async def _call(
         self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None
@@ -440,11 +425,14 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        # is it cut off, without its answer?
-        make = partial(self.candidate, ask, card, completion)
-        stated = (await run_by_size(len(completion.text), make)).stated
         kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
-        if kind == "replay" or not wants_continuation(completion.finish, stated, request.parameters):
+        given = request.parameters
+        # a client that sets a limit, tools or a format gets the answer as it is
+        set_by_client = given.max_tokens is not None or given.tools or given.format is not None
+        if completion.finish != "length" or set_by_client or kind == "replay":
+            return completion
+        make = partial(self.candidate, ask, card, completion)
+        if (await run_by_size(len(completion.text), make)).stated:
             return completion
         # the conversation with the text so far; a local model continues its own turn
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
@@ -559,18 +547,7 @@ def agent_request_template(
         stop=_or_default(parameters.stop, agent.stop),
         seed=_or_default(parameters.seed, seed),
     )
-    return Request(
-        card.id,
-        (),
-        sampling,
-        logprobs=card.logprobs,
-        timeout_s=agent.timeout_s,
-        max_tokens_field=card.max_tokens_field,
-        drop=card.drop,
-        extra=card.extra,
-        effort=card.effort,
-        cache=card.price is None or card.price.free or card.price.written is not None,
-    )
+    return replace(_request(card, sampling, agent.timeout_s), logprobs=card.logprobs)
 
 
 def plain_request_template(
@@ -583,16 +560,21 @@ def plain_request_template(
     sampling = Sampling(
         parameters.temperature, parameters.top_p, parameters.max_tokens, parameters.stop or (), parameters.seed
     )
-    field = card.max_tokens_field if priced else parameters.max_tokens_field or card.max_tokens_field
+    request = replace(_request(card, sampling, timeout_s), logprobs=parameters.top_logprobs is not None)
+    if parameters.max_tokens_field and not priced:
+        request = replace(request, max_tokens_field=parameters.max_tokens_field)
+    return request if card.effort else replace(request, extra={})
+
+
+def _request(card: ModelCard, sampling: Sampling, timeout_s: float) -> Request:
     return Request(
         card.id,
         (),
         sampling,
-        logprobs=parameters.top_logprobs is not None,
         timeout_s=timeout_s,
-        max_tokens_field=field,
+        max_tokens_field=card.max_tokens_field,
         drop=card.drop,
-        extra=card.extra if card.effort else {},
+        extra=card.extra,
         effort=card.effort,
         cache=card.price is None or card.price.free or card.price.written is not None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import click
 
+from odar.call_prices import call_prices
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.local import fetch_weights
 from odar.cli.options import (
@@ -23,24 +23,23 @@ from odar.cli.options import (
     parse_prices,
     settings_options,
 )
-from odar.cli.runs import RunOptions, confirm_run, read_body, record_items, run_options, with_long_timeouts
+from odar.cli.runs import RunOptions, read_body, record_items, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
 from odar.files import atomic_write, cache_folder, user_path
 from odar.lab.calibration.advice import MIN_ITEMS, Advice, advise, best_second, kind_of, one_call_costs, with_second
 from odar.lab.calibration.result import provenance, without_prompts
-from odar.lab.recording.collect import Job, make_items
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task, item_from_json
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
-from odar.planning import call_prices
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
@@ -195,11 +194,9 @@ def _from_table(
     log: str, settings: Settings, given: Mapping[str, str | None], options: Mapping[str, Any]
 ) -> Answers:
     models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(options["columns"], name))
-    digest = hashlib.sha256(user_path(log).read_bytes()).hexdigest()
     roles = {agent: None if name == AUTO else name for agent, name in given.items()}
-    imported = import_models(
-        Odar(settings), models, parse_prices(options["prices"]), roles, Path(log).stem, {Path(log).name: digest}
-    )
+    prices = parse_prices(options["prices"])
+    imported = import_models(Odar(settings), models, prices, roles, Path(log).stem, [user_path(log)])
     for warning in imported.warnings:
         notice(warning)
     if imported.left_out:
@@ -294,11 +291,8 @@ def _collect(
     items = make_items(odar, [Job(_SET, task, 0, SEED, asks) for task, asks in asked])
     name = f"{header.made_by}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
     with Journal(cache_folder() / "advice" / name, header.to_row()) as journal:
-        todo = journal.missing(items)
-        confirm_run(
-            run, settings, todo, len(items), "requests", _expected(settings, [each.payload for each in todo])
-        )
-        code = record_items(run, with_long_timeouts(settings), items, journal, quiet=quiet)
+        expected = _expected(settings, [each.payload for each in journal.missing(items)])
+        code = record_items(run, settings, items, journal, "requests", expected, quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
         return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd

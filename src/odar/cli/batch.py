@@ -11,20 +11,12 @@ import click
 
 from odar.cli.local import fetch_weights, uses_local_model
 from odar.cli.options import FILE, announce_profile, json_option, settings_options
-from odar.cli.runs import (
-    RunOptions,
-    confirm_run,
-    exit_code,
-    read_conversation,
-    report_failures,
-    run_items,
-    run_options,
-)
+from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
-from odar.lab.recording.batch import make_items, open_batch_work
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import load_questions
+from odar.lab.runs.batch import make_items, open_batch_work
+from odar.lab.runs.journal import Journal
 from odar.settings import Settings
 
 
@@ -47,7 +39,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
 
     Exit codes: 0 all answered · 2 your input · 3 a provider · 4 a limit · 130 interrupted.
     """
-    loaded = load_questions(questions, read_conversation)
+    loaded = load_questions(questions, read_body)
     if not as_json:
         announce_profile(settings)
     fetch_weights(settings, quiet=as_json)
@@ -56,12 +48,10 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
         processes = run.workers if run.engine == "ray" else 1
         run = dataclasses.replace(run, concurrency=min(run.concurrency, processes))
     items = make_items(Odar(settings), loaded, seed)  # this engine makes no call
+    work = partial(open_batch_work, settings, seed)
     with Journal(Path(out)) as journal:
-        confirm_run(run, settings, journal.missing(items), len(items), "questions", "")
         try:
-            done, failed = run_items(
-                run, settings, items, journal, partial(open_batch_work, settings, seed), quiet=as_json
-            )
+            done, failed = run_items(run, settings, items, journal, work, "questions", quiet=as_json)
         except KeyboardInterrupt:
             notice(f"{len(journal.entries)} of {len(items)} rows are in {out}")
             raise

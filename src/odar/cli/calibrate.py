@@ -43,8 +43,8 @@ from odar.lab.recording.header import Header, current_prompt_md5s, describe_chan
 from odar.lab.recording.questions import load_questions, starter_questions
 from odar.lab.recording.schema import RecordedItem
 from odar.lab.replay.table import ReplayTable
-from odar.policy.cut_off import cut_off_warnings
 from odar.settings import Settings
+from odar.traces.cut_off import cut_off_warnings
 from odar.types import Query
 
 MIN_ITEMS = 30

@@ -11,25 +11,18 @@ import click
 
 from odar.cli.local import fetch_weights
 from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
-from odar.cli.runs import (
-    RunOptions,
-    confirm_run,
-    read_conversation,
-    record_items,
-    run_options,
-    with_long_timeouts,
-)
-from odar.cli.terminal import notice, print_columns, print_json
+from odar.cli.runs import RunOptions, read_body, record_items, run_options
+from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Benchmark
 from odar.lab.graders.text import TEXT_GRADERS
-from odar.lab.recording.collect import Job, make_items, recorded_asks
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
 from odar.lab.recording.questions import load_questions, question_set
-from odar.lab.recording.schema import Task, TaskSet, row_id
+from odar.lab.recording.schema import Task, TaskSet, sum_costs
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.selection import check_grader, select_tasks, with_fitting_prompts
 from odar.settings import Settings
 from odar.types import Query
@@ -84,18 +77,15 @@ def collect_command(
     fetch_weights(settings, quiet=quiet)
     # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
-    recorded = with_long_timeouts(replace(settings, routing=replace(settings.routing, samples=samples)))
+    recorded = replace(settings, routing=replace(settings.routing, samples=samples))
     odar = Odar(recorded)  # makes no call
     header = header_of(odar, settings.routing.samples)
+    items = make_items(odar, jobs)
     with Journal(path, header.to_row()) as journal:
-        items = make_items(odar, jobs)
-        todo = journal.missing(items)
-        calls = len(todo) * sum(ask.samples for ask in recorded_asks(recorded))
-        confirm_run(run, settings, todo, len(jobs), "items", f"at most {calls} calls, ")
         try:
-            return record_items(run, recorded, items, journal, quiet=quiet)
+            return record_items(run, recorded, items, journal, "items", quiet=quiet)
         finally:
-            _print_summary(journal, jobs, out)
+            _print_summary(journal, items, out)
 
 
 def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator[LoadedSet]:
@@ -113,15 +103,14 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
 def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
     if benchmark.elsewhere:  # `_scorable_sets` rejects it; no data is needed
         return []
-    tasks, official = list(benchmark.load(folder)), benchmark.size
-    if official not in (None, len(tasks)):
-        sizes = f"{len(tasks):,} tasks here; the official set has {official:,}"
-        notice(f"{benchmark.name} has {sizes}")
+    tasks = list(benchmark.load(folder))
+    if benchmark.size not in (None, len(tasks)):
+        notice(f"{benchmark.name} has {len(tasks):,} tasks here; the official set has {benchmark.size:,}")
     return tasks
 
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
-    questions = load_questions(name, read_conversation, answers=True)
+    questions = load_questions(name, read_body, answers=True)
     grader = TEXT_GRADERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]
@@ -173,17 +162,13 @@ def _jobs(sets: Iterable[LoadedSet], limit: int | None, seeds: Sequence[int]) ->
                 yield Job(source, task, fold, seed)
 
 
-def _print_summary(journal: Journal, jobs: Sequence[Job], out: str) -> None:
-    finished = {key for key, row in journal.entries.items() if not row.failed}
-    done = sum(row_id(job.key) in finished for job in jobs)
-    costs = [row.cost_usd for row in journal.entries.values()]
-    spent = ""
-    if None in costs:
-        spent = ", cost unknown"
-    elif total := sum(cost for cost in costs if cost is not None):
-        spent = f", ${total:.4f} spent"
-    rest = "" if done == len(jobs) else "; the same command continues"
-    notice(f"{done} of {len(jobs)} items done{spent}; {out} holds {len(finished)}{rest}")
+def _print_summary(journal: Journal, items: Sequence[WorkItem], out: str) -> None:
+    done = len(items) - len(journal.missing(items))
+    held = sum(not row.failed for row in journal.entries.values())
+    cost = sum_costs([row.cost_usd for row in journal.entries.values()])
+    spent = "" if cost == 0 else format_known(cost, ", ${:.4f} spent", ", cost unknown")
+    rest = "" if done == len(items) else "; the same command continues"
+    notice(f"{done} of {len(items)} items done{spent}; {out} holds {held}{rest}")
 
 
 @click.command("list")

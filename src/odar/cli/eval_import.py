@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,9 @@ from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
 from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
-from odar.lab.recording.importers import FORMATS, ImportOptions, read_models, read_questions
+from odar.lab.recording.importers import FORMATS, ImportOptions, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
-from odar.lab.recording.schema import Grader
+from odar.lab.recording.questions import question_set
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
@@ -81,20 +80,21 @@ def import_command(
     models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
     questions = options["questions"]
     known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
+    score = None
+    if name := options["score_by"]:
+        score = (question_set("", name, TEXT_GRADERS[name]) if name in TEXT_GRADERS else BENCHMARKS[name]).score
     # join them into a recording
-    paths = [user_path(each if user_path(each).is_file() else each.partition("=")[2]) for each in answers]
+    paths = [user_path(name_and_file(each)[1]) for each in answers]
     set_name = options["title"] or paths[0].name.split(".")[0]
-    sets = {each.set or set_name for own in models.values() for each in own}
     imported = import_models(
         Odar(settings),
         models,
         parse_prices(options["prices"]),
         {agent: options[agent] for agent in (FAST, SECOND, SLOW)},
         set_name,
-        {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths},
+        paths,
         known=known,
-        score=_grader(options["score_by"]) if options["score_by"] else None,
-        kinds={name: (BENCHMARKS[name].category, BENCHMARKS[name].metric) for name in sets & BENCHMARKS.names()},
+        score=score,
     )
     if out:
         write_recording(Path(out), imported.header, imported.items)
@@ -139,10 +139,3 @@ def _router_quality(table: ReplayTable) -> float | None:
 
 def _summary(table: ReplayTable) -> dict[str, Any]:
     return {"items": len(table), "rows": [asdict(row) for row in _rows(table)], "apgr": _router_quality(table)}
-
-
-def _grader(name: str) -> Grader:
-    if name not in TEXT_GRADERS:
-        return BENCHMARKS[name].score
-    compare = TEXT_GRADERS[name]
-    return lambda task, _, answer: compare(task.gold if isinstance(task.gold, list) else [str(task.gold)], answer)

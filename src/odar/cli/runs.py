@@ -1,7 +1,7 @@
 """Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
 
-`record_questions` lets all agents answer questions and returns the answers; `record_items` writes them into a
-journal of the caller; `run_items` does any work on the items of a journal.
+`run_items` shows the cost of a run, asks for consent, and does the work on the items of a journal. `record_items`
+is the run in which all agents answer the items; `record_questions` makes items and journal too.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
 from odar.engine import Odar
-from odar.errors import BudgetExceeded, InputError
+from odar.errors import InputError
 from odar.files import cache_folder
 from odar.lab.calibration.items import usable_items
-from odar.lab.recording.collect import Job, collect_work, make_items, recorded_asks
-from odar.lab.recording.executor import OpenWork, Progress, WorkItem
-from odar.lab.recording.executor import run as run_work
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import check_needs, rates_of
 from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
-from odar.lab.recording.work import open_engine_work
+from odar.lab.runs.collect import Job, make_items, open_collect_work, recorded_asks
+from odar.lab.runs.executor import OpenWork, Progress, WorkItem
+from odar.lab.runs.executor import run as run_work
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
 from odar.settings import AgentSettings, Settings
@@ -125,9 +124,7 @@ def record_questions(
     # record what is missing, and read all of it
     path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
     with Journal(path, header.to_row()) as journal:
-        calls = sum(ask.samples for ask in recorded_asks(settings))
-        confirm_run(run, settings, journal.missing(items), len(items), "items", f"{calls} calls each, ")
-        record_items(run, with_long_timeouts(recorded), items, journal, quiet=quiet)
+        record_items(run, recorded, items, journal, "items", quiet=quiet)
         rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
     return Odar(settings), usable_items(rows, settings, settings.routing.samples)
 
@@ -137,33 +134,53 @@ def record_items(
     settings: Settings,
     items: Sequence[WorkItem],
     journal: Journal,
+    things: str,
+    expected: str = "",
     *,
     quiet: bool,
 ) -> int:
     """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
 
-    A local model runs once on each core of this process, or once in each Ray worker.
+    A local model runs once on each core of this process, or once in each Ray worker. `things` and `expected` are
+    those of `confirm_run`.
     """
+    if not expected:
+        usual = recorded_asks(settings)
+        calls = sum(ask.samples for item in journal.missing(items) for ask in item.payload.asks or usual)
+        expected = f"at most {calls} calls, "
     open_providers = None
     if uses_local_model(settings):
+        settings = with_long_timeouts(settings)
         if run.engine == "ray":
             run = replace(run, concurrency=run.workers)
         else:
             run = replace(run, concurrency=copy_count(settings))
             open_providers = open_copies
-    work = partial(open_engine_work, settings, collect_work, open_providers)
-    done, failed = run_items(run, settings, items, journal, work, quiet=quiet)
+    work = partial(open_collect_work, settings, open_providers)
+    done, failed = run_items(run, settings, items, journal, work, things, expected, quiet=quiet)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)
 
 
 def run_items(
-    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, work: OpenWork, *, quiet: bool
+    run: RunOptions,
+    settings: Settings,
+    items: Sequence[WorkItem],
+    journal: Journal,
+    work: OpenWork,
+    things: str,
+    expected: str = "",
+    *,
+    quiet: bool,
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
-    """Do the work on every item that is not in the journal; return the progress and the errors by item."""
-    finished = len(items) - len(journal.missing(items))
+    """Do the work on every item that is not in the journal; return the progress and the errors by item.
+
+    `things` and `expected` are those of `confirm_run`.
+    """
+    todo = journal.missing(items)
+    confirm_run(run, settings, todo, len(items), things, expected)
     try:
-        with progress_bar(len(items), finished, quiet=quiet) as on_progress:
+        with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
             running = run_work(
                 items,
                 on_engine(run, work),
@@ -177,24 +194,24 @@ def run_items(
     except KeyboardInterrupt:
         notice("the same command continues from here; what is paid for is kept")
         raise
-    return done, read_failures(journal, items)
+    failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
+    return done, {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
 # --- before a run ------------------------------------------------------------------------------------------------
 
 
 def confirm_run(
-    run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, things: str, calls: str
+    run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, things: str, expected: str
 ) -> None:
     """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget.
 
     Args:
         todo: the items that are not in the journal yet, of `total` in all.
         things: what the items are called in the message, such as "questions".
-        calls: a phrase on the calls that it takes, which ends in ", " or ": ".
+        expected: what it takes besides the maximum cost; ends in ", " or ": ".
 
     Raises:
-        BudgetExceeded: there is a budget, and a price is unknown.
         InputError: consent is needed, and there is no terminal to ask on.
         SettingsError: a single item exceeds a rate limit.
     """
@@ -205,20 +222,15 @@ def confirm_run(
     unknown = None in costs
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
-        notice(f"{len(todo)} of {total} {things} to answer, {calls}{price}")
-    if run.budget is not None:
-        if unknown:
-            raise BudgetExceeded("--budget cannot be kept while a price is unknown; add it to odar.toml")
-    elif (unknown or known) and not run.yes:
+        notice(f"{len(todo)} of {total} {things} to answer, {expected}{price}")
+    if run.budget is None and (unknown or known) and not run.yes:
         if not sys.stdin.isatty():
             raise InputError("this costs money; add --budget USD or --yes to go on")
         click.confirm("go on?", abort=True, err=True)
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
-    """Settings with longer timeouts if a model is local: no user waits for the answers."""
-    if not uses_local_model(settings):
-        return settings
+    """Settings with longer timeouts, for a local model: no user waits for the answers."""
 
     def patient(agent: AgentSettings) -> AgentSettings:
         return replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s)
@@ -240,7 +252,7 @@ def on_engine(run: RunOptions, work: OpenWork) -> OpenWork:
     """The work in this process, or on the Ray cluster that the options name."""
     if run.engine == "local":
         return work
-    from odar.lab.recording.cluster import on_ray
+    from odar.lab.runs.cluster import on_ray
 
     return on_ray(work, run.ray_address or os.environ.get("RAY_ADDRESS"), run.workers)
 
@@ -302,12 +314,6 @@ def describe_costs(progress: Progress) -> str:
     return text + (f", {progress.failed} failed" if progress.failed else "")
 
 
-def read_failures(journal: Journal, items: Sequence[WorkItem]) -> dict[str, Mapping[str, Any]]:
-    """Type and message of the error of each item that failed."""
-    failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
-    return {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
-
-
 def report_failures(failed: Mapping[str, Mapping[str, Any]], done: Progress) -> None:
     """Print a line for every type of error, with the first of its messages."""
     kinds = Counter(error["type"] for error in failed.values())
@@ -328,11 +334,6 @@ def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> i
 
 
 # --- chat bodies in files ----------------------------------------------------------------------------------------
-
-
-def read_conversation(messages: list[Any]) -> Query:
-    """Read messages in the form of OpenAI's clients; ValueError if they are invalid."""
-    return read_body({"messages": messages})
 
 
 def read_body(body: Mapping[str, Any]) -> Query:

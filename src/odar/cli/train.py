@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,13 +18,14 @@ from rich.progress import Progress
 from odar import __version__
 from odar.cli.options import FILE, command_line, json_option, settings_options
 from odar.cli.terminal import notice, print_columns, print_json
-from odar.difficulty.estimator import check_row_count, cross_predict, d_star, fit_features, shipped_estimator
+from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
 from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.intervals import Interval, bootstrap_interval
 from odar.lab.recording.questions import QueryLine, load_lines
 from odar.lab.router_quality import pearson
+from odar.lab.training import check_row_count, cross_predict, d_star, fit
 from odar.policy.arrays import Array
 from odar.settings import Settings
 from odar.types import Query
@@ -59,7 +61,7 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
     with Progress(console=Console(stderr=True), transient=True, disable=as_json) as bar:
         x = phi_batch(query for query, _ in bar.track(rows, description="reading queries"))
         bar.add_task("fitting", total=None)
-        model = fit_features(x, target, start=shipped)
+        model = fit(x, target, start=shipped)
         held_out = cross_predict(x, target, start=shipped)
     # compare with the shipped estimator
     thresholds = settings.routing.tau1, settings.routing.tau2
@@ -84,9 +86,9 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
     # write it, with its origin
     date = datetime.now(UTC).date().isoformat()
     made = {"made_by": command_line(), "data": data, "rows": len(rows), "date": date}
-    model.about_ = {**made, "odar": __version__, "held_out": report}
+    about = {**made, "odar": __version__, "held_out": report}
     with atomic_write(Path(out)) as draft:
-        model.save(draft)
+        replace(model, about=about).save(draft)
     if not as_json:
         click.echo(f'\nwritten to {out}; use it with: routing.estimator = "{out}" in odar.toml')
     return 0

@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from odar.difficulty.text import DATA, WordTable, digits_as_zeros
+from odar.difficulty.text import DATA, cached_by_word
 from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query
@@ -54,9 +54,6 @@ class LinearDomainClassifier:
         odds = np.exp(logits - np.maximum.reduce(logits))
         return cast("NDArray[np.float64]", odds / np.add.reduce(odds))
 
-    def classify(self, query: Query) -> str:
-        return DOMAINS[int(self.probabilities(query).argmax())]
-
     @classmethod
     def load(cls, path: Path | None = None) -> LinearDomainClassifier:
         """Read a file that `scripts/training/train_domain.py` wrote; by default the shipped one."""
@@ -75,27 +72,21 @@ def hashed_ngrams(query: Query) -> tuple[NDArray[np.int64], NDArray[np.float64]]
     CRC-32 gives the same buckets in every process, unlike `hash()`. A bigram's bucket mixes those of its words.
     Marks at both ends of the text tell its first and last words from the others.
     """
-    tokens = _TOKEN.findall(digits_as_zeros(query.text.lower()))
+    tokens = _TOKEN.findall(query.text.lower())
     marked = [_IMAGE if query.images else _START, *tokens, _END]
-    words = np.array(list(map(_HASHES.__getitem__, marked)), dtype=np.uint32)
+    words = np.array(list(map(_crc, marked)), dtype=np.uint32)
     pairs = words[:-1] * np.uint32(2654435761) + words[1:]
     pairs ^= pairs >> np.uint32(15)
     buckets = np.concatenate([words, pairs]) & np.uint32(BUCKETS - 1)
-    # As np.unique with counts, in a third of the time.
-    buckets.sort()
-    is_start = np.ones(len(buckets) + 1, dtype=bool)
-    np.not_equal(buckets[1:], buckets[:-1], out=is_start[1:-1])
-    starts = is_start.nonzero()[0]
-    value = 1.0 + np.log(starts[1:] - starts[:-1])
-    return buckets[starts[:-1]].astype(np.int64), value / np.sqrt(value @ value)
+    found, counts = np.unique(buckets, return_counts=True)
+    value = 1.0 + np.log(counts)
+    return found.astype(np.int64), value / np.sqrt(value @ value)
 
 
+@cached_by_word
 def _crc(token: str) -> int:
     """The hash of a token; all numbers have the same."""
     return zlib.crc32(b"0" if token[0].isdigit() else token.encode())
-
-
-_HASHES = WordTable(_crc)
 
 
 @cache

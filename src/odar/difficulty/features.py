@@ -26,10 +26,9 @@ from odar.difficulty.text import (
     DATA,
     MAX_WORD_LENGTH,
     READ_LIMIT,
-    SYLLABLES,
-    WordTable,
+    cached_by_word,
     clean,
-    digits_as_zeros,
+    count_syllables,
     has_latex,
     mask_latex,
     terms,
@@ -93,17 +92,14 @@ _MATH, _CODE, _LOGIC = (DOMAINS.index(d) for d in ("mathematics", "coding", "log
 
 def token_count(text: str) -> float:
     """f3: number of cl100k_base tokens."""
-    text = digits_as_zeros(text)
-    words = text.split()
-    if words and " ".join(words) == text:
-        return float(_TOKENS_AT_START[words[0]] + sum(map(_TOKENS_AFTER_BLANK.__getitem__, words[1:])))
-    return float(_tokens(text))
+    return float(len(_bpe().encode_ordinary(text)))
 
 
 _COMMON_RANK = 200
 """Rank below which tokens are letters, and words such as "the"."""
 
 
+@cached_by_word
 def word_rarity(word: str) -> float:
     """The rarity of a word, from 0.05 ("the") to 1, by the rank of its cl100k_base token.
 
@@ -112,10 +108,6 @@ def word_rarity(word: str) -> float:
     >>> word_rarity("the") < word_rarity("water") < word_rarity("photosynthesis")
     True
     """
-    return _RARITY[word]
-
-
-def _rarity(word: str) -> float:
     if len(word) > MAX_WORD_LENGTH:
         return 1.0
     tokens = _bpe().encode_ordinary(f" {clean(word)}")
@@ -132,8 +124,7 @@ def readability(masked: str) -> float:
     >>> round(readability("Photosynthesis requires considerable illumination."), 1), readability("Go on.")
     (20.0, 0.0)
     """
-    masked = digits_as_zeros(masked)
-    counts = list(map(SYLLABLES.__getitem__, masked.split()))
+    counts = list(map(count_syllables, masked.split()))
     words = len(counts) - counts.count(0)
     if not words:
         return 0.0
@@ -155,16 +146,6 @@ def has_math_symbol(text: str) -> float:
     (0.0, 1.0, 1.0)
     """
     return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
-
-
-def _tokens(piece: str) -> int:
-    return len(_bpe().encode_ordinary(piece))
-
-
-_TOKENS_AT_START = WordTable(_tokens)
-# the blank between two words belongs to the first token of the second word
-_TOKENS_AFTER_BLANK = WordTable(lambda word: _tokens(f" {word}"))
-_RARITY = WordTable(_rarity)
 
 
 @cache

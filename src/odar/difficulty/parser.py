@@ -35,7 +35,6 @@ from numpy.typing import NDArray
 
 from odar.difficulty.text import DATA
 from odar.difficulty.tokenizer import Tokenizer, table_rows
-from odar.formats import check_format
 
 Vectors = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
@@ -224,19 +223,18 @@ class ChunkTable:
     def __call__(self, text: str) -> tuple[list[bytes], list[int]]:
         """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
         chunks = split_chunks(text)
-        cached = list(map(self._cache.get, chunks))
-        rows = self._add_missing(chunks, cached) if None in cached else cast("list[bytes]", cached)
-        return rows, self._line_starts(chunks, rows) if "\n" in text else []
-
-    def _add_missing(self, chunks: Sequence[str], cached: Sequence[bytes | None]) -> list[bytes]:
-        """The rows of these chunks, and cache those that are new."""
-        missing = list(dict.fromkeys(chunk for chunk, rows in zip(chunks, cached, strict=True) if rows is None))
-        new = dict(zip(missing, self._embed(missing), strict=True))
-        with self._lock:
-            if len(self._cache) + len(new) > TABLE_LIMIT:
-                self._cache = {}
-            self._cache.update(new)
-        return [new[chunk] if rows is None else rows for chunk, rows in zip(chunks, cached, strict=True)]
+        cached = self._cache
+        known = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
+        if missing := [chunk for chunk in dict.fromkeys(chunks) if chunk not in known]:
+            new = dict(zip(missing, self._embed(missing), strict=True))
+            known |= new
+            with self._lock:
+                if len(self._cache) + len(new) > TABLE_LIMIT:
+                    self._cache = {}
+                self._cache.update(new)
+        rows = [known[chunk] for chunk in chunks]
+        ends = accumulate(len(row) // self._vectors.row_bytes for row in rows)
+        return rows, [end for chunk, end in zip(chunks, ends, strict=True) if "\n" in chunk]
 
     def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
         words = list(map(self._tokenizer, chunks))
@@ -244,11 +242,6 @@ class ChunkTable:
         rows = self._vectors.embed(np.array(attributes, np.uint64).reshape(-1, 4))
         ends = accumulate((len(part) * self._vectors.row_bytes for part in words), initial=0)
         return (rows[start:end] for start, end in pairwise(ends))
-
-    def _line_starts(self, chunks: Sequence[str], rows: Sequence[bytes]) -> list[int]:
-        """The indices of tokens that begin a line: those after a chunk with a line break."""
-        tokens = accumulate(len(row) // self._vectors.row_bytes for row in rows)
-        return [end for chunk, end in zip(chunks, tokens, strict=True) if "\n" in chunk]
 
 
 def split_chunks(text: str) -> list[str]:
@@ -269,11 +262,8 @@ class GreedyParser:
     def __init__(self, arrays: Weights) -> None:
         weights = arrays["state_W"]
         names = arrays["moves"].tolist()
-        if len(weights) != SLOTS or len(names) > _NUMBER + 1:
-            raise ValueError(
-                f"parser.npz has {len(weights)} slots and {len(names)} transitions; expected {SLOTS} and at most "
-                f"{_NUMBER + 1}: make it again with scripts/training/train_parser.py"
-            )
+        fits = len(weights) == SLOTS and len(names) <= _NUMBER + 1
+        assert fits, "train_parser.py made another architecture than this decoder's"
         # reversed: if two scores are the same, the first transition has the higher number and wins
         moves = names[::-1]
         self._kinds = [_KINDS[move[0]] for move in moves]
@@ -401,10 +391,6 @@ class Parser:
 
 @cache
 def shipped_parser() -> Parser:
-    remedy = "make it again with scripts/training/train_parser.py"
     rules = json.loads(DATA.joinpath("tokenizer.json").read_text("utf-8"))
-    check_format(rules["format"], "odar-tokenizer/1", "tokenizer.json", remedy)
     with DATA.joinpath("parser.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        weights = {name: arrays[name] for name in arrays}
-    check_format(str(weights["format"]), "odar-parser/1", "parser.npz", remedy)
-    return Parser(rules, weights)
+        return Parser(rules, {name: arrays[name] for name in arrays})

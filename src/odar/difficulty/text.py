@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, lru_cache, wraps
 from importlib import resources
-from typing import TypeVar
+from typing import Any, TypeVar
 
 PLACEHOLDER = "formula"
 """Replacement of LaTeX before readability and parsing: an ordinary noun, so that the syntax stays intact."""
@@ -21,7 +21,6 @@ _OPENER = re.compile(r"\$\$|\\[\[(]|\\begin\{(\w{1,20}\*?)\}|\$")
 _CLOSERS = {"$$": "$$", r"\[": r"\]", r"\(": r"\)"}
 _LONGEST_BLOCK = 4000
 _LATEX_COMMAND = re.compile(r"\\[A-Za-z]+(?:\{[^{}]{0,200}\})*")
-_ZEROS = bytes(ord("0") if 0x31 <= byte <= 0x39 else byte for byte in range(256))
 _TERM = re.compile(r"[a-z][a-z'+#]*")
 _ACCENTS = re.compile("[\u0300-\u036f]")
 
@@ -31,9 +30,9 @@ because the estimator clips every count far below."""
 _COUNT_LIMIT = 1 << 20
 """Characters whose words are counted."""
 TABLE_LIMIT = 1 << 14
-"""Number of words that a `WordTable` keeps."""
+"""Number of words whose results are kept."""
 MAX_WORD_LENGTH = 100
-"""Characters of the longest words that a `WordTable` keeps."""
+"""Characters of the longest word whose results are kept."""
 V = TypeVar("V")
 DATA = resources.files("odar.difficulty").joinpath("data")
 """Folder of the shipped weights and vocabularies."""
@@ -47,18 +46,6 @@ def word_lengths(text: str) -> list[int]:
 def clean(text: str) -> str:
     """Replace each lone surrogate by U+FFFD, so that every tokenizer accepts the text."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
-
-
-def digits_as_zeros(text: str) -> str:
-    """Replace the digits 1 to 9 by 0, so that a table of words has one entry for all numbers of the same length.
-
-    cl100k_base has a token for every number of up to three digits, and no hyphenation pattern has a digit in it, so
-    neither tokens nor syllables change.
-
-    >>> digits_as_zeros("No. 1984 of ２")
-    'No. 0000 of ２'
-    """
-    return text.encode().translate(_ZEROS).decode()
 
 
 def mask_latex(text: str) -> str:
@@ -127,43 +114,23 @@ def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -
     return position + len(closer) if 0 <= position <= latest else 0
 
 
-class WordTable(dict[str, V]):
-    """Cache of a function of a word, in bounded memory; faster than `lru_cache`, which reorders at every hit.
+def cached_by_word(compute: Callable[[str], V]) -> Callable[[str], V]:
+    """A function of a word that keeps its last results; those of very long words are computed again."""
+    cached = lru_cache(TABLE_LIMIT)(compute)
 
-    A full table begins again. The words of the table before are kept and taken over when they occur, so that
-    common words are not computed again.
+    @wraps(compute)
+    def result(word: str) -> V:
+        return cached(word) if len(word) <= MAX_WORD_LENGTH else compute(word)
 
-    >>> lengths = WordTable(len, limit=4)
-    >>> lengths["one"], lengths["three"], lengths["seven"], sorted(lengths)
-    (3, 5, 5, ['seven'])
-    """
-
-    def __init__(self, compute: Callable[[str], V], limit: int = TABLE_LIMIT) -> None:
-        super().__init__()
-        self._compute = compute
-        self._limit = limit // 2
-        self._before: dict[str, V] = {}
-
-    def __missing__(self, word: str) -> V:
-        before = self._before
-        value = before[word] if word in before else self._compute(word)
-        if len(word) <= MAX_WORD_LENGTH:
-            if len(self) >= self._limit:
-                self._before = dict(self)
-                self.clear()
-            self[word] = value
-        return value
+    return result
 
 
 _has_letter = re.compile(r"\w").search
 _QUOTE = re.compile(r"\'(?![tsd]|ve|ll|re)")
 _PUNCTUATION = re.compile(r"[^\w\s\']")
-_MARGIN = 2
-"""Letters that stay together at either end of a word."""
-Levels = tuple[tuple[int, int], ...]
-"""Levels of a pattern, each with the number of letters before it."""
 
 
+@cached_by_word
 def count_syllables(word: str) -> int:
     """Number of syllables of a word with its punctuation, as textstat counts them without its dictionary.
 
@@ -175,49 +142,16 @@ def count_syllables(word: str) -> int:
     if not _has_letter(word):
         return 0
     bare = _PUNCTUATION.sub("", _QUOTE.sub("", word[:MAX_WORD_LENGTH])).lower()
-    # hyphenation patterns have no digits: a number is one syllable
-    return 1 if bare.isdecimal() else len(hyphen_positions(bare)) + 1
-
-
-SYLLABLES = WordTable(count_syllables)
-"""Cache of `count_syllables`."""
-
-
-def hyphen_positions(word: str) -> list[int]:
-    """Where a lower-case word can be hyphenated, by Liang's algorithm.
-
-    Every pattern in the word gives levels to the places between its letters. The highest level of a place counts;
-    the word can be hyphenated where it is odd. The patterns are those of pyphen, which looks up every substring of
-    a word. Substrings that begin no pattern are passed over here, which takes half the time: readability was the
-    slowest feature of new words.
-
-    >>> hyphen_positions("hyphenation")
-    [2, 6]
-    """
-    patterns = _patterns()
-    padded = f".{word}."
-    levels = [0] * (len(padded) + 1)
-    for start in range(len(padded) - 1):
-        for end in range(start + 1, len(padded) + 1):
-            piece = padded[start:end]
-            if piece not in patterns:
-                break
-            for offset, level in patterns[piece]:
-                if level > levels[start + offset]:
-                    levels[start + offset] = level
-    return [place for place in range(_MARGIN, len(word) - _MARGIN + 1) if levels[place + 1] % 2]
+    if bare.isdecimal():  # hyphenation patterns have no digits: a number is one syllable
+        return 1
+    english = _english()
+    syllables = len(english.positions(bare)) + 1
+    english.hd.cache.clear()  # it would keep every word
+    return syllables
 
 
 @cache
-def _patterns() -> dict[str, Levels]:
-    """Levels of each pattern, and none for every beginning of a pattern."""
+def _english() -> Any:
     from pyphen import Pyphen
 
-    patterns: dict[str, Levels] = {}
-    shared: dict[Levels, Levels] = {}  # few patterns differ in their levels
-    for pattern, (first, levels) in Pyphen(lang="en_US", cache=False).hd.patterns.items():
-        for end in range(1, len(pattern)):
-            patterns.setdefault(pattern[:end], ())
-        own = tuple((first + i, int(level)) for i, level in enumerate(levels) if level)
-        patterns[pattern] = shared.setdefault(own, own)
-    return patterns
+    return Pyphen(lang="en_US", cache=False)

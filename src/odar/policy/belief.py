@@ -30,9 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odar.errors import InputError
-from odar.formats import check_format
 
-FORMAT = "odar-belief/1"
 _STEPS = tuple(0.6 * step for step in range(-4, 5))
 _DENSITY = tuple(math.exp(-0.5 * node * node) for node in _STEPS)
 DENSITY = tuple(value / sum(_DENSITY) for value in _DENSITY)
@@ -225,32 +223,25 @@ class Belief:
         known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
         return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"format": FORMAT, "weights": {name: round(float(self.weights[name]), 4) for name in WEIGHTS}}
-
-    @classmethod
-    def from_dict(cls, raw: Any, name: str = "belief") -> Belief:
-        """Read what `to_dict` wrote.
+    def changed(self, weights: Mapping[str, Any], origin: str) -> Belief:
+        """The belief with some other weights.
 
         Raises:
-            InputError: it has another format or is invalid.
+            InputError: a weight is unknown or no number; the message begins with the origin of the weights.
         """
-        check_format(
-            raw.get("format") if isinstance(raw, dict) else None, FORMAT, name, "run `odar calibrate` again"
-        )
-        weights = raw.get("weights")
-        if not isinstance(weights, dict) or set(weights) != set(WEIGHTS):
-            raise InputError(f"{name}: the weights must be {', '.join(WEIGHTS)}")
-        if bad := [key for key, value in weights.items() if not _is_number(value)]:
-            raise InputError(f"{name}: the weight {bad[0]} must be a number, got {weights[bad[0]]!r}")
-        return cls(weights)
+        for name, value in weights.items():
+            if name not in WEIGHTS:
+                raise InputError(f"{origin}: {name!r} is not a weight of the belief: {', '.join(WEIGHTS)}")
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
+                raise InputError(f"{origin}: the weight {name} must be a number, got {value!r}")
+        return replace(self, weights={**self.weights, **weights})
 
     @classmethod
     @cache
     def load(cls) -> Belief:
         """The belief that comes with ODAR."""
         text = resources.files("odar.policy").joinpath("belief.json").read_text("utf-8")
-        return Belief.from_dict(json.loads(text), "belief.json")
+        return Belief(json.loads(text)["weights"])
 
 
 class _Match(NamedTuple):
@@ -447,7 +438,3 @@ def logit(p: Any, ends: tuple[float, float] = EDGES) -> Any:
         return np.log(p / (1 - p))
     p = min(high, max(low, p))
     return math.log(p / (1 - p))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

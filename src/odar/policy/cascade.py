@@ -4,6 +4,10 @@ The stages are asked in order; any of them can be skipped, the first one too. A 
 Stopping is worth p·V, where p is the probability that the leading answer is right, by the `belief`. A further stage
 is worth the expected value after it, less its price, by `cascade_values`. Requests without a right answer to agree
 on take one call.
+
+One decision, from the top: `CascadePolicy.next_stage` gets a `State`. Its `Plan` has the prices and V, its opinions
+are what the belief sees of each candidate (`odar.agents.measure`). `Belief.posterior` turns them into p and q;
+`StageValues.best_stage` says what each stage is worth at this p and q.
 """
 
 from __future__ import annotations

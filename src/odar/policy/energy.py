@@ -11,7 +11,6 @@ from operator import mul
 
 import numpy as np
 
-from odar.policy.arrays import Array
 from odar.types import Candidate, Energy, Token, TokenFigures
 
 _WINDOW = 32
@@ -134,14 +133,10 @@ def confidences(candidate: Candidate) -> tuple[float, float, float]:
     if (known := candidate.figures) is not None:
         return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
     logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
-    size = logprobs.size  # `add.reduce` is faster than `mean`, which calls it through five layers of Python
-    return np.add.reduce(logprobs) / size, np.add.reduce(np.exp(logprobs)) / size, _lowest_window(logprobs)
-
-
-def _lowest_window(logprobs: Array) -> float:
     width = min(_WINDOW, len(logprobs))
     sums = np.concatenate(([0.0], np.cumsum(logprobs)))
-    return float((sums[width:] - sums[:-width]).min() / width)
+    lowest_window = (sums[width:] - sums[:-width]).min() / width
+    return float(logprobs.mean()), float(np.exp(logprobs).mean()), float(lowest_window)
 
 
 def token_figures(candidate: Candidate) -> TokenFigures:
@@ -150,4 +145,4 @@ def token_figures(candidate: Candidate) -> TokenFigures:
     energy = measure_energy(candidate.tokens, 0.0, None)
     if energy is None:
         return TokenFigures(total, missing)
-    return TokenFigures(total, missing, energy.energy, energy.varentropy, *map(float, confidences(candidate)))
+    return TokenFigures(total, missing, energy.energy, energy.varentropy, *confidences(candidate))

@@ -44,11 +44,8 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
     rules = _rules()
-    text = core_question(query).text[:_READ].lower()
-    if any(map(text.__contains__, rules.ambiguous_words)):
-        text = rules.other_senses.sub(" ", text)
-    words = frozenset(_WORD.findall(text))
-    found = [(expert, keywords.found(text, words)) for expert, keywords in rules.keywords]
+    text = rules.other_senses.sub(" ", core_question(query).text[:_READ].lower())
+    found = [(expert, set(keywords.findall(text))) for expert, keywords in rules.keywords]
     hits = [(expert, each) for expert, each in found if each and not rules.other_meaning(expert, each, text)]
     if hits:
         expert, most = max(hits, key=lambda each: len(each[1]))  # the first of equals
@@ -61,38 +58,12 @@ def route_expert(query: Query) -> tuple[Expert, str]:
 
 _READ = 20_000
 """Number of characters that are read; the beginning of a question is enough."""
-_WORD = re.compile(r"\w+")
-
-
-class Keywords:
-    """Finds the keywords of one expert in a text, as whole words; of keywords that overlap, the first.
-
-    A keyword that is one word is looked up among the text's words. The others ("linked list", "c++"), and words
-    that are part of one ("sqrt" of "\\\\sqrt"), need a pattern; it runs only if one of them is in the text.
-    """
-
-    def __init__(self, keywords: Sequence[str]) -> None:
-        phrases = [keyword for keyword in keywords if not _WORD.fullmatch(keyword)]
-        parts = {word for phrase in phrases for word in _WORD.findall(phrase)}
-        self._words = frozenset(keywords) - frozenset(phrases) - parts
-        self._phrases = [keyword for keyword in keywords if keyword not in self._words]
-        # in the order of the list: of two that begin at the same position, the first is found
-        self._pattern = re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, self._phrases)) + r")(?!\w)")
-
-    def found(self, text: str, words: Set[str]) -> Set[str]:
-        """The keywords in a lower-case text with these words."""
-        hits = self._words & words
-        if any(map(text.__contains__, self._phrases)):
-            hits |= set(self._pattern.findall(text))
-        return hits
 
 
 class _Rules(NamedTuple):
-    keywords: list[tuple[Expert, Keywords]]
-    """Keywords of each expert, in the order of `Expert`."""
+    keywords: list[tuple[Expert, re.Pattern[str]]]
+    """The keywords of each expert as whole words, in the order of `Expert`."""
     questions: list[tuple[Expert, str, re.Pattern[str]]]
-    ambiguous_words: list[str]
-    """Parts of words of which `other_senses` contains one in every phrase."""
     other_senses: re.Pattern[str]
     """Phrases in which a keyword means something else, such as "integral role"."""
     ambiguous: dict[Expert, tuple[frozenset[str], re.Pattern[str]]]
@@ -100,7 +71,9 @@ class _Rules(NamedTuple):
 
     def other_meaning(self, expert: Expert, found: Set[str], text: str) -> bool:
         """Whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
-        words, context = self.ambiguous.get(expert, (frozenset[str](), _WORD))
+        if expert not in self.ambiguous:
+            return False
+        words, context = self.ambiguous[expert]
         return found <= words and not context.search(text)
 
 
@@ -109,15 +82,19 @@ def _rules() -> _Rules:
     tree = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text(encoding="utf-8"))
     listed = tree["keywords"]
     return _Rules(
-        keywords=[(expert, Keywords(listed[expert])) for expert in Expert if expert in listed],
+        keywords=[(expert, _whole_words(listed[expert])) for expert in Expert if expert in listed],
         questions=[(Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"]],
-        ambiguous_words=tree["other_senses"]["words"],
         other_senses=re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b"),
         ambiguous={
             Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
             for name, row in tree["ambiguous"].items()
         },
     )
+
+
+def _whole_words(keywords: Sequence[str]) -> re.Pattern[str]:
+    """Finds keywords such as "linked list" and "c++"; of two that begin at the same position, the first listed."""
+    return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, keywords)) + r")(?!\w)")
 
 
 def route_model(

@@ -23,8 +23,8 @@ PATHS = tuple(Route)
 class Thresholds:
     """τ1 and τ2 on the difficulty (SPEC 1, 2.7).
 
-    >>> Thresholds(0.3, 0.7).path(0.3)
-    <Route.MEDIUM: 'medium'>
+    >>> Thresholds(0.3, 0.7).choose(0.3)
+    (<Route.MEDIUM: 'medium'>, 'τ1 = 0.3 ≤ d = 0.300 < τ2 = 0.7')
     """
 
     tau1: float
@@ -32,20 +32,14 @@ class Thresholds:
     expert: str = ""
     """The expert that these thresholds are for; empty if they are common to all."""
 
-    def path(self, difficulty: float) -> Route:
-        if difficulty < self.tau1:
-            return Route.SIMPLE
-        return Route.MEDIUM if difficulty < self.tau2 else Route.HARD
-
-    def reason(self, difficulty: float) -> str:
+    def choose(self, difficulty: float) -> tuple[Route, str]:
+        """The path, and the reason."""
         expert = f" (thresholds of {self.expert})" if self.expert else ""
-        match self.path(difficulty):
-            case Route.SIMPLE:
-                return f"d = {difficulty:.3f} < τ1 = {self.tau1:g}{expert}"
-            case Route.MEDIUM:
-                return f"τ1 = {self.tau1:g} ≤ d = {difficulty:.3f} < τ2 = {self.tau2:g}{expert}"
-            case _:
-                return f"d = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{expert}"
+        if difficulty < self.tau1:
+            return Route.SIMPLE, f"d = {difficulty:.3f} < τ1 = {self.tau1:g}{expert}"
+        if difficulty < self.tau2:
+            return Route.MEDIUM, f"τ1 = {self.tau1:g} ≤ d = {difficulty:.3f} < τ2 = {self.tau2:g}{expert}"
+        return Route.HARD, f"d = {difficulty:.3f} ≥ τ2 = {self.tau2:g}{expert}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +91,7 @@ class PaperPolicy(Policy):
         if self.forced is not None:
             path, reason = self.forced, "asked for by the caller"
         else:
-            thresholds = self.thresholds_of(plan.assignment.expert)
-            path = thresholds.path(plan.estimate.difficulty)
-            reason = thresholds.reason(plan.estimate.difficulty)
+            path, reason = self.thresholds_of(plan.assignment.expert).choose(plan.estimate.difficulty)
         if plan.max_path is not None and PATHS.index(path) > PATHS.index(plan.max_path):
             reason += f"; the {path} path does not fit the budget, the {plan.max_path} path was taken"
             path = plan.max_path

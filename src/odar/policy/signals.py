@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,14 +110,14 @@ class QuantileTables:
         if curve is None or value is None or not math.isfinite(value):
             return None
         points, levels, width = curve
-        rank = interpolate(value, points, levels)
+        rank = np.interp(value, points, levels)
         if value < points[0]:
             below = (points[0] - value) / width
-            return rank - levels[0] * below / (1 + below)
+            rank -= levels[0] * below / (1 + below)
         if value > points[-1]:
             above = (value - points[-1]) / width
-            return rank + (1 - levels[-1]) * above / (1 + above)
-        return rank
+            rank += (1 - levels[-1]) * above / (1 + above)
+        return float(rank)
 
     def with_fallback(self, fallback: QuantileTables) -> QuantileTables:
         """These tables, and those of `fallback` for missing ones."""
@@ -147,27 +146,12 @@ def shipped_tables() -> QuantileTables:
     return QuantileTables.from_dict(json.loads(text))
 
 
-def interpolate(x: float, points: Sequence[float], levels: Sequence[float]) -> float:
-    """`numpy.interp` of one number, ten times as fast.
-
-    >>> interpolate(0.5, [0.0, 1.0], [10.0, 20.0]), interpolate(7.0, [0.0, 1.0], [10.0, 20.0])
-    (15.0, 20.0)
-    """
-    at = bisect_right(points, x)
-    if at == 0:
-        return levels[0]
-    if at == len(points):
-        return levels[-1]
-    slope = (levels[at] - levels[at - 1]) / (points[at] - points[at - 1])
-    return slope * (x - points[at - 1]) + levels[at - 1]
-
-
-def _curve(table: Array) -> tuple[list[float], list[float], float]:
+def _curve(table: Array) -> tuple[Array, Array, float]:
     """The distinct values of a table, their ranks and their range; equal quantiles share the mean rank."""
     table = np.where(np.abs(table) < 1e-300, 0.0, table)  # between denormal numbers a slope is infinite
     points, first, count = np.unique(table, return_index=True, return_counts=True)
     levels = GRID[first] + (count - 1) / (2 * LEVELS)
-    return points.tolist(), levels.tolist(), max(float(points[-1] - points[0]), 1e-9)
+    return points, levels, max(float(points[-1] - points[0]), 1e-9)
 
 
 def answer_signals(candidate: Candidate) -> AnswerSignals:

@@ -17,8 +17,8 @@ import msgspec
 
 from odar.background import CURRENT_KEY
 from odar.policy.belief import Agent, Belief
-from odar.policy.belief_fit import skills_from_agreement
 from odar.served.counts import SharedCounts
+from odar.served.skills import skills_from_agreement
 
 MIN_QUESTIONS = 30
 """Observed questions from which skills are corrected; a key with as many has skills of its own."""

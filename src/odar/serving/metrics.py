@@ -18,8 +18,8 @@ from prometheus_client.registry import Collector
 
 from odar.conversation import NO_PARAMETERS
 from odar.errors import StoreError
-from odar.policy.cut_off import cut_off_counts
 from odar.providers.breaker import BREAKER_STATES, BreakerReport
+from odar.traces.cut_off import cut_off_counts
 from odar.traces.observations import Observations
 from odar.traces.overview import RoutedTotals, savings
 from odar.traces.record import Record

@@ -15,8 +15,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, select
 
-from odar.policy.confidence_sequence import Differences, betting_interval
 from odar.settings import Settings
+from odar.traces.confidence_sequence import Differences, betting_interval
 from odar.traces.database import OBSERVATION, Database, comparisons, observations, spending, upsert
 from odar.traces.overview import STEPS
 from odar.traces.record import utc_or_error

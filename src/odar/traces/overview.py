@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, select
 
-from odar.policy.cut_off import cut_off_warnings
 from odar.policy.equivalence import group_candidates
 from odar.settings import Settings
+from odar.traces.cut_off import cut_off_warnings
 from odar.traces.database import feedback, traces
 from odar.traces.record import ERROR, OK, finite_or_none, path_name
 from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace

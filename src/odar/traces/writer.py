@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, Table, insert, select
 
 from odar.errors import OdarError, StoreError, one_line
-from odar.policy.cut_off import cut_off_counts
 from odar.settings import StoreSettings
+from odar.traces.cut_off import cut_off_counts
 from odar.traces.database import Database, add_spending, documents, traces
 from odar.traces.overview import BINS, changed_by_others, count_slow_calls
 from odar.traces.record import Record, finite_or_none, to_document, to_json, to_utc

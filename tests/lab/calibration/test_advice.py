@@ -47,7 +47,7 @@ def population(count=1600, slow_noise=0.04, twice=0, seed=0, gold=False):
     prices = {"mini": Price(0.1, 0.1, 0.4), "lite": Price(0.1, 0.1, 0.3), "big": Price(2.0, 2.0, 8.0)}
     odar = Odar(load_settings("tiny", environ={}, calibration=""))
     models["big"] += again
-    imported = import_models(odar, models, prices, {"fast": "mini", "slow": "big"}, "set", {})
+    imported = import_models(odar, models, prices, {"fast": "mini", "slow": "big"}, "set")
     return imported.items, imported.header.to_settings()
 
 

@@ -9,7 +9,7 @@ from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.header import FORMAT, Header, describe_changes, header_of
-from odar.lab.recording.journal import Journal
+from odar.lab.runs.journal import Journal
 from support import panels
 
 

@@ -156,12 +156,11 @@ def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
     [
         ("{", "line 1 is not JSON"),
         ("[1]", "line 1 is not an object"),
-        ('{"a": 1}', "row 1 has neither text nor answer nor score"),
+        ('{"a": 1}', "holds no answers; name their columns with --map text=COLUMN"),
         ('{"text": "x", "score": "good"}', "row 1 could not convert string to float"),
         ('{"text": "x", "score": [1]}', r"row 1 score is \[1\]"),
         ("", "holds no answers"),
         ('{"doc": {}, "filtered_resps": [], "filter": "none"}', "row 1 lacks 'arguments'"),
-        ('{"custom_id": "a", "response": {"body": {"choices": [{}]}}}', "row 1 lacks 'message'"),
     ],
 )
 def test_invalid_rows_are_named(tmp_path, content, why):

@@ -110,7 +110,7 @@ def test_a_grader_replaces_the_scores_of_the_files():
 
 def test_joined_answers_become_a_recording(tmp_path):
     fast = said("1", "What is 7 + 0 ?", gold="7", model="small", usage=Usage(1000, 0, 500), seconds=1.0)
-    slow = said("1", "What is 7 + 0 ?", "7", model="large", cost_usd=0.25, mean_logprob=-0.5)
+    slow = said("1", "What is 7 + 0 ?", "7", model="large", output_usd=0.25, mean_logprob=-0.5)
     unknown = said("2", "And 8?", gold="8", model="small")
     more = [slow, said("1", "What is 7 + 0 ?"), said("2", "And 8?", "8")]
     joined = join_answers({"fast": [fast, unknown], "slow": more})
@@ -123,7 +123,7 @@ def test_joined_answers_become_a_recording(tmp_path):
     assert first.attempts[0].prompt_usd + first.attempts[0].output_usd == pytest.approx(0.003)
     assert first.attempts[1].output_usd == 0.25
     assert second.attempts[0].prompt_usd is None  # no usage, no cost
-    header = imported_header(Odar(panels.settings()), items, {"a.jsonl": "0" * 64}, {"fast": Price(1.0, 0.1, 4.0)})
+    header = imported_header(Odar(panels.settings()), items, [], {"fast": Price(1.0, 0.1, 4.0)})
     settings = header.to_settings()
     assert (header.imported, header.samples, settings.models_of("slow")) == (True, 1, ("large", "slow"))
     assert (settings.card("small").price, settings.card("large").price) == (Price(1.0, 0.1, 4.0), None)
@@ -141,9 +141,9 @@ def test_settings_that_were_fitted_to_other_models_are_not_imported(tmp_path):
     file.write_text(Calibration(settings=fitted).to_json())
     joined = join_answers({"fast": [said("1", "x", score=1)], "slow": [said("1", "x", score=1)]})
     odar = Odar(panels.settings(calibration=str(file)))
-    settings = imported_header(odar, to_items(joined, panels.Spread(), "mine", {}), {}).to_settings()
+    settings = imported_header(odar, to_items(joined, panels.Spread(), "mine", {}), [], {}).to_settings()
     assert odar.settings.policy == "slow"
     assert (settings.policy, settings.routing.dial, settings.routing.stages) == ("cascade", "balanced", ())
     kept = Odar(panels.settings(calibration=str(file), routing__dial="quality"))
-    header = imported_header(kept, to_items(joined, panels.Spread(), "mine", {}), {})
+    header = imported_header(kept, to_items(joined, panels.Spread(), "mine", {}), [], {})
     assert header.to_settings().routing.dial == "quality"

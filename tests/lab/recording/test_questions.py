@@ -9,14 +9,15 @@ from odar.config import load_settings
 from odar.conversation import Message
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.lab.recording.batch import digest_question
 from odar.lab.recording.questions import Question, load_questions, question_set, starter_questions
+from odar.lab.runs.batch import digest_question
 from odar.types import Query, Route
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def conversation(messages):
+def conversation(body):
+    messages = body["messages"]
     if not all("content" in message for message in messages):
         raise ValueError("messages[0].content is missing")
     return Query.from_messages(tuple(Message(m["role"], m["content"]) for m in messages))

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from odar.calibration_file import Calibration, Setting
+from odar.call_prices import call_prices
 from odar.errors import InputError
 from odar.lab.calibration.compare import Goal, best_choice, compare, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, default_source, fit_calibration
@@ -23,12 +24,12 @@ from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable
-from odar.planning import call_prices, make_plan
+from odar.planning import make_plan
 from odar.policy.arrays import Array, Bools
 from odar.policy.belief import Belief
-from odar.policy.belief_fit import skills_from_agreement
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
+from odar.served.skills import skills_from_agreement
 from odar.settings import Settings
 from odar.types import SECOND, SLOW, Assignment, Estimate, Query, State, Step
 

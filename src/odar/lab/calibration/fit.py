@@ -10,10 +10,10 @@ from dataclasses import replace
 import numpy as np
 
 from odar.calibration_file import Calibration, Source, Statistics
+from odar.lab.calibration.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Bools
 from odar.policy.belief import SKILL_RANGE, Agent, Belief, chance_level, without_guesses
-from odar.policy.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.types import SLOW, Ask, Stage
 
 MIN_BELIEF = 100

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import os
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator
@@ -20,9 +19,8 @@ from typing import Any
 
 from odar.errors import InputError, one_line
 from odar.files import atomic_write, install_command, user_path
-from odar.formats import load_json
+from odar.formats import json_line, load_json
 from odar.lab.recording.header import Header
-from odar.lab.recording.journal import sync_folder, to_line
 from odar.lab.recording.schema import RecordedItem, item_from_json, item_to_json
 
 _TABLE_ROWS = 64
@@ -63,11 +61,17 @@ class Recording:
 
 def open_recording(place: str | Path) -> Recording:
     """Raises InputError if there is no such file, or it is not a recording."""
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such recording; make one with: odar eval collect SET --out FILE.jsonl")
+    path = existing_file(place, "recording; make one with: odar eval collect SET --out FILE.jsonl")
     with report_damage(path), _open_lines(path) as file:
         return Recording(path, Header.from_json(file.readline(), str(place)))
+
+
+def existing_file(place: str | Path, kind: str = "file") -> Path:
+    """Raises InputError if there is no such file."""
+    path = user_path(place)
+    if not path.is_file():
+        raise InputError(f"{place}: no such {kind}")
+    return path
 
 
 def is_recording(place: str | Path) -> bool:
@@ -87,21 +91,15 @@ def write_recording(path: Path, header: Header, items: Iterable[RecordedItem]) -
     """
     compress = _suffix(path) == ".jsonl.gz"
     count = 0
-    with atomic_write(path) as draft:
+    with atomic_write(path, durable=True) as draft, ExitStack() as stack:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            file: Any = stack.enter_context(draft.open("wb"))
-            if compress:
-                file = stack.enter_context(
-                    gzip.GzipFile("", "wb", 9, file, mtime=0)
-                )  # no time: equal items, equal bytes
-            file.write(to_line(header.to_row()))
-            for item in items:
-                file.write(to_line(item_to_json(item)))
-                count += 1
-        with draft.open("rb") as written:
-            os.fsync(written.fileno())
-    sync_folder(path.parent)
+        file: Any = stack.enter_context(draft.open("wb"))
+        if compress:  # without a time, so that equal items make equal bytes
+            file = stack.enter_context(gzip.GzipFile("", "wb", 9, file, mtime=0))
+        file.write(json_line(header.to_row()))
+        for item in items:
+            file.write(json_line(item_to_json(item)))
+            count += 1
     return count
 
 

@@ -1,8 +1,9 @@
 """Import of answers that other tools recorded (SPEC 8.2); no call is made.
 
 lm-evaluation-harness `samples_*.jsonl`, inspect_ai `.eval` logs, OpenAI Batch output, reports of the SWE-bench
-harness, and tables (JSONL, CSV, Parquet) with a column map. A reader returns the fields of each row, and one
-function makes an `ImportedAnswer` of them. `joining` joins the files of several models.
+harness, and tables (JSONL, CSV, Parquet) with a column map. The reader of a format returns the rows of a file and a
+function from a row to the fields of an answer, of which `_make_answer` makes an `ImportedAnswer`. `joining` joins
+the answers of several models.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 from odar.errors import InputError, one_line
 from odar.files import user_path
 from odar.formats import load_json
-from odar.lab.recording.files import import_arrow, read_table, report_damage
+from odar.lab.recording.files import existing_file, import_arrow, read_table, report_damage
 from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
 from odar.types import Query, Step, Usage
@@ -50,6 +51,31 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "finish": ("finish", "finish_reason", "stop_reason"),
 }
 """The fields of a table, and the column names that are recognised without a map."""
+_INSPECT_COLUMNS = {
+    "id": ("id",),
+    "query": ("input",),
+    "gold": ("target",),
+    "text": ("output.choices.0.message.content",),
+    "answer": ("scored.answer",),
+    "score": ("scored.value",),
+    "logprobs": ("output.choices.0.logprobs",),
+    "input_tokens": ("output.usage.input_tokens",),
+    "cached_tokens": ("output.usage.input_tokens_cache_read",),
+    "output_tokens": ("output.usage.output_tokens",),
+    "seconds": ("output.time", "working_time"),
+    "finish": ("output.choices.0.stop_reason",),
+}
+_OPENAI_BATCH_COLUMNS = {
+    "id": ("custom_id",),
+    "model": ("response.body.model",),
+    "text": ("response.body.choices.0.message.content", "response.body.output"),
+    "logprobs": ("response.body.choices.0.logprobs", "response.body.output.-1.content.0.logprobs"),
+    "input_tokens": ("response.body.usage.prompt_tokens", "response.body.usage.input_tokens"),
+    "cached_tokens": ("response.body.usage.prompt_tokens_details.cached_tokens",),
+    "output_tokens": ("response.body.usage.completion_tokens", "response.body.usage.output_tokens"),
+    "finish": ("response.body.choices.0.finish_reason",),
+}
+"""Of chat completions, and of the Responses API."""
 _MIN_PROBABILITY = 1e-9
 """Stands for a probability of 0, whose logarithm has no finite value."""
 MARKED_SHARE = 0.5
@@ -64,14 +90,16 @@ _SCORE_WORDS = {
 }
 """Words that other tools write in place of a score."""
 _ANSWER_FIELDS = ("text", "answer", "score")
-"""A row without any of these fields has no answer."""
+"""A row of a table without any of these fields has no answer."""
+_CUT_OFF = ("length", "max_tokens", "model_length")
+"""Reasons why an answer ended that mean its limit of tokens."""
 _TIE = "tie"
 """Start of a preference for neither of two answers, as in "tie (bothbad)"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportedAnswer(Attempt):
-    """One answer as a tool recorded it; unknown fields are None or empty."""
+    """One answer as a tool recorded it; unknown fields are None or empty. `output_usd` is the cost of all of it."""
 
     agent: str = ""
     step: Step = Step.ANSWER
@@ -84,11 +112,10 @@ class ImportedAnswer(Attempt):
     set: str = ""
     query: str = ""
     gold: Any = None
-    cost_usd: float | None = None
 
 
-Fields = Mapping[str, Any]
-"""An answer by the names of COLUMNS, and `cached_tokens`; unknown fields are None or missing."""
+Fields = dict[str, Any]
+"""An answer by the names of COLUMNS, and `cached_tokens`; unknown fields are missing."""
 Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
 """The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
 
@@ -121,9 +148,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
         InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
     """
     options = options or ImportOptions()
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     answers: list[ImportedAnswer] = []
     with report_damage(place, "cannot be read", remedy=""):
         kind = options.format if options.format != "auto" else _detect_format(path, options)
@@ -135,7 +160,7 @@ def read_answers(place: str | Path, options: ImportOptions | None = None) -> lis
                     answers.append(_make_answer(fields, number, options.model))
     if not answers:
         of_model = f" of model {options.model!r}" if options.model else ""
-        raise InputError(f"{place} holds no answers{of_model}")
+        raise InputError(f"{place} holds no answers{of_model}; name their columns with --map text=COLUMN")
     return _mark_stated(answers)
 
 
@@ -150,15 +175,18 @@ def read_models(
         columns: returns the column map of a model; its name is empty if only the rows name it.
     """
     found: dict[str, list[ImportedAnswer]] = {}
-    for each in files:
-        name, equals, place = each.partition("=")
-        if not equals or user_path(each).is_file():
-            name = ""
-            place = each
+    for given in files:
+        name, place = name_and_file(given)
         for answer in read_answers(place, replace(options, columns=columns(name), model=name)):
             model = name or answer.model or Path(place).name.split(".")[0]
             found.setdefault(model, []).append(replace(answer, model=model))
     return found
+
+
+def name_and_file(given: str) -> tuple[str, str]:
+    """The parts of NAME=FILE; the name is empty for FILE."""
+    name, equals, place = given.partition("=")
+    return (name, place) if equals and not user_path(given).is_file() else ("", given)
 
 
 def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
@@ -180,14 +208,12 @@ def _mark_stated(answers: Sequence[ImportedAnswer]) -> list[ImportedAnswer]:
 def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     """The answer that the fields of a row describe; `number` is the id of a row without one."""
     get = fields.get
-    if get("text") is None and get("answer") is None and get("score") is None:
-        raise ValueError("has neither text nor answer nor score; name their columns with --map text=COLUMN")
     # the text and the final answer
-    text = str(get("text") if get("text") is not None else get("answer") or "")
+    text = _text(get("text", get("answer")))
     answer, stated = _find_answer(text)
     if get("answer") is not None:
         answer = str(get("answer"))
-        stated = get("answer") != ""
+        stated = answer != ""
     # log-probabilities: without the tokens that they belong to, only their mean and their sum count
     mean = _logprob(get("mean_logprob"), get("mean_probability"))
     tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
@@ -203,7 +229,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         id=str(number if get("id") is None else get("id")),
         has_id=get("id") is not None,
         set=str(get("set") or ""),
-        query=str(get("query") or ""),
+        query=_text(get("query")),
         gold=get("gold"),
         text=text,
         answer=answer,
@@ -215,9 +241,9 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
-        cost_usd=_number(get("cost")),
+        output_usd=_number(get("cost")),
         seconds=_number(get("seconds")),
-        finish=str(get("finish") or "stop"),
+        finish="length" if get("finish") in _CUT_OFF else str(get("finish") or "stop"),
     )
 
 
@@ -264,11 +290,11 @@ def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
 
 
 def _prompt(argument: Any) -> str:
-    """A chat is a list with its messages as JSON, of which the last counts."""
+    """A chat is a list with its messages as JSON."""
     text = str(argument[0] if isinstance(argument, list) and argument else argument)
     try:
-        return _message_text(json.loads(text)[-1]["content"]) if text.startswith("[") else text
-    except (ValueError, LookupError, TypeError):
+        return _text(json.loads(text)) if text.startswith("[") else text
+    except ValueError:
         return text
 
 
@@ -287,8 +313,14 @@ def _inspect(path: Path, options: ImportOptions) -> Reader:
         raise InputError(f"{path} has no header.json: the evaluation did not finish")
     log = load_json(_member(path, files["header.json"]))
     samples = (load_json(_member(path, files[name])) for name in sorted(files) if name.startswith("samples/"))
-    about = {"set": log["eval"]["task"], "model": log["eval"]["model"]}
-    return samples, lambda sample: None if sample.get("error") else about | _inspect_fields(sample, options.metric)
+    about = {"set": log["eval"]["task"], "model": log["eval"]["model"], "text": ""}
+
+    def fields_of(sample: Row) -> Fields | None:
+        scores = sample.get("scores") or {}
+        scored = scores.get(options.metric or next(iter(scores), ""))
+        return None if sample.get("error") else about | _fields({**sample, "scored": scored}, _INSPECT_COLUMNS)
+
+    return samples, fields_of
 
 
 def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
@@ -306,57 +338,19 @@ def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
         return bytes(stream.read())
 
 
-def _inspect_fields(sample: Row, metric: str) -> dict[str, Any]:
-    output = sample["output"]
-    scores = sample.get("scores") or {}
-    choice = (output.get("choices") or [{}])[0]
-    scored = scores.get(metric or next(iter(scores), "")) or {}
-    usage = output.get("usage") or {}
-    asked = sample["input"]
-    stop = choice.get("stop_reason")
-    return {
-        "id": sample["id"],
-        "query": asked if isinstance(asked, str) else _message_text(asked[-1].get("content")),
-        "gold": sample.get("target"),
-        "text": _message_text(choice.get("message", {}).get("content")),
-        "answer": scored.get("answer"),
-        "score": scored.get("value"),
-        "logprobs": choice.get("logprobs"),
-        "input_tokens": usage.get("input_tokens"),
-        "cached_tokens": usage.get("input_tokens_cache_read"),
-        "output_tokens": usage.get("output_tokens"),
-        "seconds": output.get("time") or sample.get("working_time"),
-        "finish": "length" if stop in ("max_tokens", "model_length") else stop,
-    }
-
-
 # --- OpenAI Batch and SWE-bench --------------------------------------------------------------------------------
 
 
 def _openai_batch(path: Path, options: ImportOptions) -> Reader:
     """Questions are joined by `custom_id`."""
-    return read_table(path), _openai_batch_fields
 
+    def fields_of(row: Row) -> Fields | None:
+        body = (row.get("response") or {}).get("body") or {}
+        if row.get("error") or not (body.get("choices") or body.get("output")):
+            return None
+        return {"text": ""} | _fields(row, _OPENAI_BATCH_COLUMNS)
 
-def _openai_batch_fields(row: Row) -> Fields | None:
-    body = (row.get("response") or {}).get("body") or {}
-    if row.get("error") or not (body.get("choices") or body.get("output")):
-        return None
-    usage = body.get("usage") or {}
-    found = {"id": row["custom_id"], "model": body.get("model")}
-    if body.get("choices"):
-        choice = body["choices"][0]
-        found |= {"text": _message_text(choice["message"].get("content")), "logprobs": choice.get("logprobs")}
-        found["finish"] = choice.get("finish_reason")
-    else:
-        parts = [part for each in body["output"] for part in each.get("content") or ()]
-        logprobs = [token for part in parts for token in part.get("logprobs") or ()]
-        found |= {"text": _message_text(parts), "logprobs": logprobs}
-    return found | {
-        "input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
-        "cached_tokens": (usage.get("prompt_tokens_details") or {}).get("cached_tokens"),
-        "output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
-    }
+    return read_table(path), fields_of
 
 
 def _swe_bench(path: Path, options: ImportOptions) -> Reader:
@@ -372,37 +366,34 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 
 def _table(path: Path, options: ImportOptions) -> Reader:
     """A row per answer, or per question with answers of several models."""
-    given = dict(options.columns or {})
+    given = {name: column.replace("{model}", options.model) for name, column in (options.columns or {}).items()}
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
     # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
     column, _, side = given.get("score", "").partition(":")
-    given |= {"score": column} if side else {}
-    given = {name: column.replace("{model}", options.model) for name, column in given.items()}
-
-    answer_columns = [given[name] for name in _ANSWER_FIELDS if name in given]
-    found: set[str] = set()
-    """Columns of answers that some row has: an object without the key of a model is a missing answer."""
+    if side:
+        given["score"] = column
+    columns = {**COLUMNS, **{name: (column,) for name, column in given.items()}}
+    missing = set(given.values())
+    """Columns that no row has had so far: an object without the key of a model is a missing answer."""
 
     def rows() -> Iterator[Row]:
         row: Row = {}
         for row in _table_rows(path):
-            found.update(column for column in answer_columns if _value_at(row, column)[0])
+            missing.difference_update([column for column in missing if _value_at(row, column)[0]])
             yield row
-        if row and not found.issuperset(answer_columns):
-            raise InputError(f"{path} {_no_column(next(c for c in answer_columns if c not in found), row)}")
+        if row and missing:
+            first = next(column for column in given.values() if column in missing)
+            raise InputError(f"{path} has no column {first!r} (it has: {', '.join(map(str, row))})")
 
     def fields_of(row: Row) -> Fields | None:
-        if options.model and "model" not in given and _value(row, "model", given) not in (None, options.model):
+        fields = _fields(row, columns)
+        if options.model and "model" not in given and fields.get("model") not in (None, options.model):
             return None
-        fields = {name: _value(row, name, given) for name in COLUMNS}
-        has_columns = answer_columns or any(column in row for name in _ANSWER_FIELDS for column in COLUMNS[name])
-        if has_columns and all(fields[name] in (None, "") for name in _ANSWER_FIELDS):
-            return None
-        if side and fields["score"] is not None:
+        if side and "score" in fields:
             preferred = str(fields["score"]).strip().lower()
             fields["score"] = 0.5 if preferred.startswith(_TIE) else float(preferred == side.lower())
-        return fields
+        return fields if any(fields.get(name) not in (None, "") for name in _ANSWER_FIELDS) else None
 
     return rows(), fields_of
 
@@ -430,50 +421,42 @@ def read_questions(place: str | Path, columns: Mapping[str, str] | None = None) 
 
     A list in the column `options` becomes lettered lines after the question: its form decides how it is asked.
     """
-    path = user_path(place)
-    given = dict(columns or {})
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     found: dict[str, Task] = {}
     for number, row in enumerate(_table_rows(path), 1):
         with _row_errors(path, number):
-            there = {each: column for each, column in given.items() if each == "id" or _value_at(row, column)[0]}
-            name, gold, query = (_value(row, each, there) for each in ("id", "gold", "query"))
-            gold = row.get("answer") if gold is None else gold
+            given = {name: (column,) for name, column in (columns or {}).items() if _value_at(row, column)[0]}
+            fields = _fields(row, {**COLUMNS, **given})
+            gold = fields.get("gold", row.get("answer"))
             if gold is not None and isinstance(row.get("accept"), list):
                 gold = [gold, *row["accept"]]
-            text = str(query or "")
+            text = _text(fields.get("query"))
             if text and isinstance(row.get("options"), list):
-                text += "".join(
-                    f"\n{letter}. {each}" for letter, each in zip(ascii_uppercase, row["options"], strict=False)
-                )
-            name = str(number if name is None else name)
+                lettered = zip(ascii_uppercase, row["options"], strict=False)
+                text += "".join(f"\n{letter}. {each}" for letter, each in lettered)
+            name = str(fields.get("id", number))
             found[name] = Task(name, Query(text), gold)
     return found
 
 
-def _value(row: Row, name: str, given: Mapping[str, str]) -> Any:
-    """From the given column, which must exist, or else from one of the usual names."""
-    known = [_value_at(row, path) for path in ([given[name]] if name in given else COLUMNS[name])]
-    if (value := next((value for _, value in known if value is not None), None)) is not None:
-        return value
-    if name in given and name not in _ANSWER_FIELDS and not known[0][0]:
-        raise ValueError(_no_column(given[name], row))
-    return None
-
-
-def _no_column(column: str, row: Row) -> str:
-    return f"has no column {column!r} (it has: {', '.join(map(str, row))})"
+def _fields(row: Row, columns: Mapping[str, Sequence[str]]) -> Fields:
+    """The fields of a row, each from the first of its columns that has a value."""
+    found = {}
+    for name, paths in columns.items():
+        values = (_value_at(row, path)[1] for path in paths)
+        if (value := next((value for value in values if value is not None), None)) is not None:
+            found[name] = value
+    return found
 
 
 def _value_at(value: Any, path: str) -> tuple[bool, Any]:
-    """Follow a path with dots; names may hold dots themselves, and numbers lead into lists.
+    """Follow a path with dots; names may hold dots themselves, and numbers lead into lists, -1 to the last entry.
 
     >>> _value_at({"outputs": {"gpt-4.1": ["x"]}}, "outputs.gpt-4.1.0")
     (True, 'x')
     """
     if isinstance(value, list):
-        value = {str(index): each for index, each in enumerate(value)}
+        value = {str(place): each for i, each in enumerate(value) for place in (i, i - len(value))}
     if not isinstance(value, Mapping):
         return False, None
     if path in value:
@@ -547,11 +530,17 @@ def _find_answer(text: str) -> tuple[str, bool]:
     return (text.strip(), False) if found is None else (found, True)
 
 
-def _message_text(content: Any) -> str:
-    """A message may be a list of parts."""
-    if isinstance(content, list):
-        return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
-    return str(content or "")
+def _text(value: Any) -> str:
+    """A text, that of a list of parts, or that of the last of several messages.
+
+    >>> _text([{"role": "user", "content": [{"type": "text", "text": "Why"}, {"type": "text", "text": "?"}]}])
+    'Why?'
+    """
+    if isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value):
+        if "content" in value[-1]:
+            return _text(value[-1]["content"])
+        return "".join(str(part.get("text", "")) for part in value)
+    return "" if value is None else str(value)
 
 
 def _score(value: Any) -> float | None:
@@ -559,7 +548,7 @@ def _score(value: Any) -> float | None:
         return None
     if isinstance(value, str):
         word = value.strip().lower()
-        return _SCORE_WORDS[word] if word in _SCORE_WORDS else float(value)
+        return _SCORE_WORDS[word] if word in _SCORE_WORDS else float(word)
     if isinstance(value, bool | int | float):
         return float(value)
     if isinstance(value, Mapping) and value:

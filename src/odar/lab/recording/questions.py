@@ -6,7 +6,7 @@ Every line is checked before the first call is paid for, and an error names the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
@@ -23,8 +23,8 @@ from odar.lab.recording.schema import Task, TaskSet
 from odar.policy.equivalence import equivalent
 from odar.types import Query, Route
 
-ReadConversation = Callable[[list[Any]], Query]
-"""Makes a query of a list of messages in the form of OpenAI's clients; raises ValueError for anything else."""
+ReadChat = Callable[[Mapping[str, Any]], Query]
+"""Makes a query of a chat body in the form of OpenAI's clients; raises ValueError for anything else."""
 T = TypeVar("T")
 L = TypeVar("L", bound="QueryLine")
 Decode = Callable[[L, int, Path], T]
@@ -42,17 +42,17 @@ class QueryLine(msgspec.Struct):
     time: _Number | None = None
     reasoning: str = ""
 
-    def to_query(self, folder: Path, read_conversation: ReadConversation | None = None) -> Query:
+    def to_query(self, folder: Path, read_chat: ReadChat | None = None) -> Query:
         if (self.query is None) == (self.messages is None):
             raise ValueError("must have either query or messages")
         if self.query is not None:
             check_text(self.query)
             return Query(self.query, (load_image(folder / self.image),) if self.image else ())
-        if read_conversation is None:
+        if read_chat is None:
             raise ValueError("messages are not supported here; use query")
         if not isinstance(self.messages, list) or not self.messages or self.image is not None:
             raise ValueError("messages must be a list of turns, with images inside them")
-        return read_conversation(self.messages)
+        return read_chat({"messages": self.messages})
 
     @property
     def effort(self) -> float | None:
@@ -102,28 +102,24 @@ class Question(Task):
 def question_set(
     name: str, metric: str = "accuracy", grader: Callable[[Sequence[str], str], float] | None = None
 ) -> TaskSet:
-    """A set of a user's own questions, each with a list of accepted answers.
+    """A set of a user's own questions, each with an accepted answer or a list of them.
 
     `grader` compares the accepted answers with an answer; by default an answer must be equivalent to one of them.
     """
-    score = partial(_score_own, grader or _is_accepted)
-    return TaskSet(name=name, category="Own questions", metric=metric, score=score)
+    return TaskSet(name=name, category="Own questions", metric=metric, score=partial(_score_own, grader))
 
 
-def _score_own(grader: Callable[[Sequence[str], str], float], task: Task, response: str, answer: str) -> float:
-    return grader(task.gold, answer)
+def _score_own(
+    grader: Callable[[Sequence[str], str], float] | None, task: Task, response: str, answer: str
+) -> float:
+    accepted = [str(each) for each in (task.gold if isinstance(task.gold, list) else [task.gold])]
+    return grader(accepted, answer) if grader else float(any(equivalent(answer, right) for right in accepted))
 
 
-def _is_accepted(accepted: Sequence[str], answer: str) -> float:
-    return float(any(equivalent(answer, right) for right in accepted))
-
-
-def load_questions(
-    path: str | Path, read_conversation: ReadConversation | None = None, *, answers: bool = False
-) -> list[Question]:
+def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answers: bool = False) -> list[Question]:
     """Read questions from a JSONL file; blank lines are skipped, a missing id is the number of the line.
 
-    Without `read_conversation` messages are refused, with `answers` questions whose right answer is unknown.
+    Without `read_chat` messages are refused, with `answers` questions whose right answer is unknown.
 
     Raises:
         InputError: the file cannot be read, or a line is not a question; names the first bad lines.
@@ -131,7 +127,22 @@ def load_questions(
     lines_of: dict[tuple[str, str], int] = {}
 
     def decode(line: _Line, number: int, folder: Path) -> Question:
-        question = _question(line, number, folder, read_conversation)
+        if line.gold is not None and not line.set:
+            raise ValueError("gold needs set: the benchmark whose grader reads it")
+        accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
+        question = Question(
+            id=str(number if line.id is None else line.id),
+            query=line.to_query(folder, read_chat),
+            gold=accepted if line.gold is None else line.gold,
+            stratum=line.stratum or line.domain,
+            effort=line.effort,
+            split=line.split,
+            path=line.path,
+            max_cost_usd=line.max_cost_usd,
+            seed=line.seed,
+            set=line.set,
+            by_benchmark=line.gold is not None,
+        )
         if answers and not question.by_benchmark and not question.gold:
             raise ValueError("has no answer: give the right one as answer")
         first = lines_of.setdefault((question.set, question.id), number)
@@ -148,8 +159,8 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     >>> len(starter_questions()), len(starter_questions(160))
     (236, 160)
     """
-    text = resources.files("odar.data").joinpath("starter.jsonl").read_bytes()
-    questions = _parse(text, "starter", Path(), _Line, _question)
+    with resources.as_file(resources.files("odar.data").joinpath("starter.jsonl")) as path:
+        questions = load_questions(path)
     count = len(questions) if limit is None else min(limit, len(questions))
     return [questions[i * len(questions) // count] for i in range(count)]
 
@@ -165,20 +176,13 @@ def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: st
         text = file.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
-    found = _parse(text, str(path), file.parent, kind, decode)
-    if not found:
-        raise InputError(f"{path} holds no {things}")
-    return found
-
-
-def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode[L, T]) -> list[T]:
     found: list[T] = []
     lines_of: dict[str, list[int]] = {}
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            found.append(decode(_read_line(line, kind), number, folder))
+            found.append(decode(_read_line(line, kind), number, file.parent))
         except (ValueError, InputError) as error:
             lines_of.setdefault(str(error), []).append(number)
     if lines_of:
@@ -187,7 +191,9 @@ def _parse(text: bytes, source: str, folder: Path, kind: type[L], decode: Decode
             for fault, lines in lines_of.items()
         ]
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
-        raise InputError(f"{source}: {'; '.join(faults[:3])}{more}")
+        raise InputError(f"{path}: {'; '.join(faults[:3])}{more}")
+    if not found:
+        raise InputError(f"{path} holds no {things}")
     return found
 
 
@@ -202,24 +208,3 @@ def _read_line(line: bytes, kind: type[L]) -> L:
         hint = did_you_mean(unknown[0], known)
         raise ValueError(f"unknown field {unknown[0]!r}{hint} (known: {', '.join(known)})")
     return msgspec.convert(given, kind)
-
-
-def _question(
-    line: _Line, number: int, folder: Path, read_conversation: ReadConversation | None = None
-) -> Question:
-    if line.gold is not None and not line.set:
-        raise ValueError("gold needs set: the benchmark whose grader reads it")
-    accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
-    return Question(
-        id=str(number if line.id is None else line.id),
-        query=line.to_query(folder, read_conversation),
-        gold=accepted if line.gold is None else line.gold,
-        stratum=line.stratum or line.domain,
-        effort=line.effort,
-        split=line.split,
-        path=line.path,
-        max_cost_usd=line.max_cost_usd,
-        seed=line.seed,
-        set=line.set,
-        by_benchmark=line.gold is not None,
-    )

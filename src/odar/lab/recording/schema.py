@@ -182,8 +182,6 @@ class RecordedItem:
 
     def without_tokens(self) -> RecordedItem:
         """The item with all attempts without their tokens."""
-        if all(attempt.figures is not None for attempt in self.attempts):
-            return self
         return replace(self, attempts=tuple(attempt.without_tokens() for attempt in self.attempts))
 
 

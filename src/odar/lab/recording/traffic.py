@@ -6,7 +6,7 @@ A log may be long, so a fixed number of its rows is drawn at random while it is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,22 +14,19 @@ from typing import Any
 import numpy as np
 
 from odar.errors import InputError, one_line, plural
-from odar.files import user_path
 from odar.formats import load_json
-from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.files import existing_file, read_table, report_damage
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.importers import COLUMNS
+from odar.lab.recording.questions import ReadChat
 from odar.lab.recording.schema import Task
 from odar.policy.kinds import Kind, request_kind
-from odar.types import Query
 
 DRAWN = 2_000
 """Rows that are drawn from a log, with a seed."""
 SEED = 42
 NOT_COMPARED = (Kind.OPEN_ENDED, Kind.TOOL_CALL)
 """Kinds of requests that take one call, and whose answers are not compared (SPEC 9.3b)."""
-ReadChat = Callable[[Mapping[str, Any]], Query]
-"""Makes a query of a chat body; raises ValueError for anything else."""
 _BODY_FIELDS = ("tools", "tool_choice", "response_format", "n")
 """Fields of a chat body that say which kind of request it is; sampling is the agents' own."""
 _INSIDE = ("body", "request", "request_body", "kwargs", "proxy_server_request", "input", "document")
@@ -68,9 +65,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
     Raises:
         InputError: the file cannot be read, or none of the drawn rows is a request.
     """
-    path = user_path(place)
-    if not path.is_file():
-        raise InputError(f"{place}: no such file")
+    path = existing_file(place)
     with report_damage(path, "cannot be read as a log", remedy=""):
         count, rows = _draw(_log_rows(path), drawn)
     tasks: dict[str, Task] = {}
@@ -78,7 +73,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
     repeated = 0
     for row in rows:
         try:
-            task = _to_task(_parsed_line(row) if isinstance(row, bytes) else row, read_chat)
+            task = _to_task(row, read_chat)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             skipped[one_line(error, 80) or type(error).__name__] += 1
             continue
@@ -119,8 +114,13 @@ def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
     return count, kept
 
 
-def _to_task(row: Mapping[str, Any], read_chat: ReadChat) -> Task:
+def _to_task(row: Any, read_chat: ReadChat) -> Task:
     """Its id is a hash of its content, so that a longer log has the same ids."""
+    if isinstance(row, bytes):
+        try:
+            row = load_json(row)
+        except ValueError:
+            raise ValueError("a line is not JSON") from None
     query = read_chat(chat_body(row))
     if not query.text.strip() and not query.images:
         raise ValueError("the request has no text of a user")
@@ -175,13 +175,6 @@ def _find_body(value: Any, levels: int) -> dict[str, Any] | None:
     if system and turns and turns[0].get("role") not in ("system", "developer"):
         turns.insert(0, {"role": "system", "content": system})
     return {"messages": turns, **{name: value[name] for name in _BODY_FIELDS if value.get(name)}}
-
-
-def _parsed_line(line: bytes) -> Any:
-    try:
-        return load_json(line)
-    except ValueError:
-        raise ValueError("a line is not JSON") from None
 
 
 def _parsed(value: Any) -> Any:

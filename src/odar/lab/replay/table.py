@@ -26,6 +26,7 @@ from odar.agents.agents import configured_source
 from odar.agents.measure import grouped, opinion_of
 from odar.agents.team import agent_request_template
 from odar.calibration_file import Calibration, Source, Statistics, load_calibration
+from odar.call_prices import is_nominal, reference_price, token_prices, usual_lengths
 from odar.catalogue import Price
 from odar.config import with_values
 from odar.conversation import NO_PARAMETERS
@@ -35,7 +36,7 @@ from odar.lab.recording.header import Header
 from odar.lab.recording.schema import CHARACTERS_PER_TOKEN, MIN_RIGHT_SCORE, Attempt, RecordedItem
 from odar.lab.replay.outcomes import ARRAYS, Outcomes
 from odar.lab.replay.states import RememberingBelief, stacked_evidence
-from odar.planning import is_nominal, make_plan, reference_price, token_prices, usual_lengths, value_of
+from odar.planning import make_plan, value_of
 from odar.policy.arrays import Array, Bools, Ints
 from odar.policy.base import FixedPolicy, Policy
 from odar.policy.belief import Agent, Belief, Evidence, Opinion

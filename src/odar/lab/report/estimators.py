@@ -10,15 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from odar.difficulty.estimator import (
-    EPOCHS,
-    STEPS,
-    LearnedEstimator,
-    check_row_count,
-    cross_predict,
-    d_star,
-    shipped_estimator,
-)
+from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError
 from odar.lab.replay.policies import SEEDS, best_paths, run_paper
@@ -26,6 +18,7 @@ from odar.lab.replay.table import ReplayTable
 from odar.lab.report.draw import Exhibit, exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import auroc, pearson
+from odar.lab.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star, fit
 from odar.policy.arrays import Array, Bools
 from odar.types import FAST
 
@@ -77,7 +70,7 @@ def _retrained(table: ReplayTable, without: str) -> Array:
     phi = _features(table)
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
-        phi[:, GROUPS[without]] = shipped.scaling_.mean[GROUPS[without]]  # a constant teaches nothing
+        phi[:, GROUPS[without]] = shipped.scaling.mean[GROUPS[without]]  # a constant teaches nothing
     return cross_predict(phi, targets_of(table), start=shipped, epochs=_EPOCHS)
 
 
@@ -110,7 +103,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
     wrong = 1 - table.scores(FAST) >= 0.5
     best = best_paths(table)
     epochs = _epochs(int(source.sum()))
-    model = LearnedEstimator(epochs=epochs, seeds=SEEDS[:1]).fit(features[source], target[source])
+    model = fit(features[source], target[source], epochs=epochs, seeds=SEEDS[:1])
 
     def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
         """Routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""

@@ -14,7 +14,7 @@ from odar.conversation import Format, Image, ToolChoice, Wire
 from odar.errors import InputError
 from odar.inputs import MAX_BYTES, decode_base64, image_from_url
 from odar.policy.dial import Dial
-from odar.policy.response_format import schema_fault
+from odar.response_format import schema_fault
 from odar.serving.errors import ApiError, bad_field
 from odar.serving.protocols.fields import Count, convert, required
 from odar.types import Query

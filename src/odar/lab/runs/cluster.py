@@ -17,8 +17,8 @@ from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
 from odar.files import install_command
-from odar.lab.recording.executor import OpenWork, Work, WorkItem, WorkResult
-from odar.lab.recording.journal import Memo, write_in_thread
+from odar.lab.runs.executor import OpenWork, Work, WorkItem, WorkResult
+from odar.lab.runs.journal import Memo, write_in_thread
 
 LOCAL = "local"
 """The address that starts a cluster on this machine."""
@@ -135,7 +135,9 @@ class _Workers:
             self._items[index] += 1
             try:
                 result = await self._do_on(worker, item, memo)
-                return _after_losses(result, losses_before) if losses_before else result
+                if losses_before and "cost_usd" in result.row:
+                    result.row["cost_usd"] = None  # calls of a lost worker may have been billed
+                return replace(result, lost=losses_before)
             except losses as error:
                 lost = error
                 if self.workers[index] is worker:  # else another of its items has replaced it
@@ -158,12 +160,6 @@ class _Workers:
         raise OdarError(f"item {item.key!r}: its worker ended without an outcome")
 
 
-def _after_losses(result: WorkResult, losses: int) -> WorkResult:
-    """The cost is unknown: calls of a lost worker may have been billed."""
-    unknown = {"cost_usd": None} if "cost_usd" in result.row else {}
-    return replace(result, row={**result.row, **unknown}, lost=losses)
-
-
 def _connect(address: str | None) -> Any:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
@@ -171,23 +167,19 @@ def _connect(address: str | None) -> Any:
     except ImportError:
         install = install_command("ray")
         raise SettingsError(f"--engine ray needs Ray: {install}, here and on the cluster") from None
+    address = address or "auto"
     options: dict[str, Any] = {"include_dashboard": False} if address == LOCAL else {}
     try:
-        _check_reachable(address or "auto")
-        ray.init(address or "auto", namespace="odar", log_to_driver=False, configure_logging=False, **options)
+        if "://" in address:
+            raise ValueError("Ray Client is not supported")
+        host, colon, port = address.rpartition(":")
+        if colon:  # fail within seconds if there is no server: Ray itself tries for minutes
+            socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()
+        ray.init(address, namespace="odar", log_to_driver=False, configure_logging=False, **options)
     except Exception as error:  # Ray raises nothing narrower for a node that did not come up in time
         ray.shutdown()
         raise SettingsError(
-            f"no Ray cluster at {address or 'auto'} ({one_line(error, 200)}); start one with `ray start --head` "
+            f"no Ray cluster at {address} ({one_line(error, 200)}); start one with `ray start --head` "
             "and give its host:port, or --ray-address local"
         ) from None
     return ray
-
-
-def _check_reachable(address: str) -> None:
-    """Fails within seconds if there is no server: Ray itself tries for minutes."""
-    if "://" in address:
-        raise ValueError("Ray Client is not supported")
-    host, colon, port = address.rpartition(":")
-    if colon:
-        socket.create_connection((host, int(port)), _CONNECT_TIMEOUT_S).close()

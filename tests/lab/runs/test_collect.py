@@ -1,16 +1,16 @@
 from __future__ import annotations
 
+import json
 from typing import Any, NamedTuple
 
 import pytest
 
-from odar.cli.runs import read_failures
 from odar.errors import BudgetExceeded, InputError, ProviderError
-from odar.lab.recording.collect import Job, make_items
-from odar.lab.recording.executor import Progress, run
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
+from odar.lab.runs.collect import Job, make_items
+from odar.lab.runs.executor import Progress, run
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from odar.types import Step
 from support.benchmarks import sums
@@ -37,7 +37,8 @@ async def collect(odar, folder, todo, **options):
     with Journal(folder / NAME, header_of(odar).to_row()) as journal:
         items = make_items(odar, todo)
         done = await run(items, opened(odar), journal, **{"concurrency": 4, **options})
-        return Collected(done, list(read_failures(journal, items).values()))
+        errors = [json.loads(line)["error"] for line in journal.lines(journal.entries)]
+        return Collected(done, [error for error in errors if error is not None])
 
 
 def collected(folder):

@@ -1,12 +1,12 @@
-"""Fit a belief to recorded answers: with labels, or only skills from how often agents agree (SPEC 9.3, 10.1).
+"""Fit a belief to recorded answers with labels (SPEC 9.3).
 
-All fits start from a belief and stay near it; the pull is that of a normal prior with the given deviation for
-each weight.
+A fit starts from a belief and stays near it; the pull is that of a normal prior with the given deviation for each
+weight.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
@@ -14,25 +14,9 @@ from typing import Any
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.belief import (
-    DENSITY,
-    NODES,
-    SHARES,
-    SKILL_RANGE,
-    Agent,
-    Belief,
-    Evidence,
-    Opinion,
-    Posterior,
-    chance_level,
-    logit,
-    sigmoid,
-)
+from odar.policy.belief import SHARES, Belief, Evidence, Opinion, Posterior, logit, sigmoid
+from odar.served.skills import gauss_newton
 
-COMMON_DEVIATION = 0.6
-"""Deviation of the logits of skills that all agents share: a user's questions may be harder than expected."""
-OWN_DEVIATION = 0.25
-"""Deviation of the logit of each skill beyond that."""
 LABEL_SKILL_DEVIATION = 0.5
 """Deviation of the logit of a skill where there are labels."""
 LABEL_DEVIATIONS = {
@@ -42,7 +26,6 @@ LABEL_DEVIATIONS = {
 """How far the weights of one user's agents are from the shipped ones, as deviations over recorded triples."""
 OBSERVATIONS = 2.0
 """What the states of one question count together: p and q of one question go wrong together."""
-STEPS = 8
 
 
 @dataclass(frozen=True)
@@ -100,56 +83,6 @@ class Answers:
         return found, true
 
 
-def skills_from_agreement(
-    belief: Belief,
-    agents: Sequence[Agent],
-    together: Mapping[tuple[int, int, int], tuple[float, float]],
-) -> list[float]:
-    """Skills that explain how often agents agree, without labels.
-
-    Args:
-        belief: gives how often agents of some skill agree.
-        agents: with the skills to start from and to stay near.
-        together: for two numbers of agents and a number of plausible answers, how many questions both answered, and
-            on how many they agreed.
-    """
-    pairs = list(together)
-    asked = np.array([together[pair][0] for pair in pairs], dtype=np.float64)
-    agreed = np.array([together[pair][1] for pair in pairs], dtype=np.float64)
-    start = logit(np.array([agent.skill for agent in agents]))
-
-    def changed(x: Array) -> list[Agent]:
-        """Skills differ from the expected ones by what is common to all agents, and by what is their own."""
-        return [replace(a, skill=sigmoid(at + x[0] + own)) for a, at, own in zip(agents, start, x[1:], strict=True)]
-
-    def predicted(x: Array) -> Array:
-        known = changed(x)
-        found: Array = logit(np.array([agreement(belief, known[i], known[j], many) for i, j, many in pairs]))
-        return found
-
-    share = agreed / np.maximum(asked, 1)
-    deviation = np.array([COMMON_DEVIATION, *[OWN_DEVIATION] * len(agents)])
-    found = _gauss_newton(predicted, np.zeros(len(deviation)), deviation, share, asked)
-    low, high = SKILL_RANGE
-    return [min(high, max(low, float(agent.skill))) for agent in changed(found)]
-
-
-def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
-    """The share of questions, of those that both answer, on which two agents are expected to agree."""
-    spread = belief.weights["spread"]
-    equal_if_wrong = 1 / (1 + belief.variety(plausible))
-    guess = chance_level(plausible)
-    both = 0.0
-    total = 0.0
-    eases = [-spread * node for node in NODES]
-    first, second = (belief.chances(agent, eases, 0.0, guess) for agent in (one, other))
-    for density, (answers, a), (also, b) in zip(DENSITY, first, second, strict=True):
-        both += density * answers * also
-        total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
-    repeat, _ = belief.repeats(other, [Opinion(one, 0)])
-    return repeat + (1 - repeat) * total / both
-
-
 def fit(
     belief: Belief,
     answers: Sequence[Answers],
@@ -183,7 +116,7 @@ def fit(
         columns = each.predictions(belief)[1]
         true += columns
         weight += [np.full(len(column), observations / len(columns)) for column in columns]
-    found = _gauss_newton(
+    found = gauss_newton(
         predicted, np.array(start, float), np.array(spread), np.concatenate(true), np.concatenate(weight)
     )
     return unpack(found)
@@ -192,37 +125,3 @@ def fit(
 def fit_with_labels(belief: Belief, answers: Sequence[Answers]) -> tuple[Belief, dict[str, float]]:
     """A belief with a few weights fitted to a user's labels, near the given one, and the agents' skills."""
     return fit(belief, answers, LABEL_DEVIATIONS, skill_deviation=LABEL_SKILL_DEVIATION)
-
-
-def _gauss_newton(
-    predicted: Callable[[Array], Array], start: Array, deviation: Array, true: Array, weight: Array
-) -> Array:
-    """The x with the least log loss of σ(predicted(x)), near `start`."""
-
-    def loss(x: Array, logits: Array) -> float:
-        misfit = weight * (np.logaddexp(0, logits) - true * logits)
-        return float(misfit.sum() + 0.5 * (((x - start) / deviation) ** 2).sum())
-
-    x = start
-    logits = predicted(x)
-    best = loss(x, logits)
-    for _ in range(STEPS):
-        nudges = np.eye(len(x)) * 1e-3
-        slopes = np.column_stack([(predicted(x + nudge) - logits) / 1e-3 for nudge in nudges])  # (N, X)
-        p = sigmoid(logits)
-        gradient = slopes.T @ (weight * (true - p)) - (x - start) / deviation**2
-        curvature = (slopes.T * (weight * p * (1 - p))) @ slopes + np.diag(1 / deviation**2)
-        step = np.linalg.solve(curvature, gradient)
-        for size in (1.0, 0.5, 0.25, 0.1, 0.03):
-            moved = predicted(x + size * step)
-            if (now := loss(x + size * step, moved)) < best:
-                break
-        else:
-            break
-        gained = best - now
-        best = now
-        x = x + size * step
-        logits = moved
-        if gained < 1e-6 * max(1.0, abs(best)):
-            break
-    return x

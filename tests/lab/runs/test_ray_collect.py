@@ -11,12 +11,11 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.lab.benchmarks.base import BENCHMARKS, NAMES
-from odar.lab.recording.collect import Job, collect_work, make_items
-from odar.lab.recording.executor import run
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.header import header_of
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.work import open_engine_work
+from odar.lab.runs.collect import Job, make_items, open_collect_work
+from odar.lab.runs.executor import run
+from odar.lab.runs.journal import Journal
 from odar.lab.selection import select_tasks
 from support.benchmarks import sums
 from support.ray_cluster import engine, needs_ray, ray_marks
@@ -39,7 +38,7 @@ class Panel:
         self.jobs = [Job(source, task, fold, 42) for task, fold in drawn]
 
     async def collect(self, out, address=None, **options):
-        opened = engine(partial(open_engine_work, self.settings, collect_work), address)
+        opened = engine(partial(open_collect_work, self.settings), address)
         odar = Odar(self.settings)
         with Journal(self.folder / f"{out}.jsonl", header_of(odar).to_row()) as journal:
             return await run(make_items(odar, self.jobs), opened, journal, **options)

@@ -1,6 +1,6 @@
 """Run the items of a journal: each is done and paid for once, within rate limits and budget.
 
-    items = [WorkItem("1", payload, digest="…", needs={"openai": Amount(6, 9000)}, worst_cost_usd=0.02), …]
+    items = [WorkItem("1", payload, digest="…", needs={("openai", "requests"): 6}, worst_cost_usd=0.02), …]
     with Journal(Path("out.jsonl")) as journal:
         done = await run(items, open_work, journal, rates=rates, concurrency=8, budget_usd=5)
 
@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
-from odar.lab.recording.journal import Journal, Memo, Row, RowInfo, write_in_thread
-from odar.lab.recording.journal import WorkItem as WorkItem
-from odar.lab.recording.limits import Needs, RateLimiter, Rates
+from odar.lab.runs.journal import Journal, Memo, Row, RowInfo, write_in_thread
+from odar.lab.runs.journal import WorkItem as WorkItem
+from odar.lab.runs.limits import Amounts, RateLimiter
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class WorkResult:
     row: Row
     """Plain data. `id`, the item's key, comes first; `digest` is the item's; `error` is None if the item succeeded,
     `cost_usd` if it is unknown."""
-    used: Needs = field(default_factory=dict)
-    """Requests and tokens by provider."""
+    used: Amounts = field(default_factory=dict)
+    """What it took from providers."""
     lost: int = 0
     """Number of workers that were lost while they did the item: each may have paid for calls of unknown cost."""
 
@@ -42,7 +43,7 @@ Work = Callable[[WorkItem, Memo], Awaitable[WorkResult]]
 OpenWork = Callable[[], AbstractAsyncContextManager[Work]]
 
 
-def failure(item: WorkItem, error: OdarError, used: Needs | None = None, **more: Any) -> WorkResult:
+def failure(item: WorkItem, error: OdarError, used: Amounts | None = None, **more: Any) -> WorkResult:
     """The result of an item that failed.
 
     `more` are further fields of the row, `cost_usd` among them. Without `used`, the item counts with its maximum.
@@ -59,15 +60,19 @@ class Progress:
     """The state of a run; rows of earlier runs count."""
 
     total: int
-    done: int
+    done: int = 0
     """Items with a row, failed ones included."""
-    failed: int
-    cost_usd: float | None
+    failed: int = 0
+    cost_usd: float | None = 0.0
     """Cost of all rows; None if one of them is unknown."""
     asked: int = 0
     """Items done in this run."""
     stopped: str | None = None
     """The reason why the run stopped early; None if it did not."""
+
+    def plus(self, row: RowInfo) -> Progress:
+        cost = None if self.cost_usd is None or row.cost_usd is None else self.cost_usd + row.cost_usd
+        return replace(self, done=self.done + 1, failed=self.failed + row.failed, cost_usd=cost)
 
     @property
     def cost_to_go_usd(self) -> float | None:
@@ -83,7 +88,7 @@ async def run(
     open_work: OpenWork,
     journal: Journal,
     *,
-    rates: Rates | None = None,
+    rates: Amounts | None = None,
     concurrency: int = 8,
     budget_usd: float | None = None,
     on_progress: Callable[[Progress], None] = lambda progress: None,
@@ -99,54 +104,38 @@ async def run(
         InputError: the journal holds rows of other items under the same ids.
     """
     todo = journal.missing(items)
-    stopped = None
     if budget_usd is not None and any(item.worst_cost_usd is None for item in todo):
         raise BudgetExceeded("the budget cannot be kept while a price is unknown; add it to odar.toml")
-    state = _RunState(journal, RateLimiter(rates or {}), len(items), budget_usd, on_progress)
+    state = _RunState(journal, RateLimiter(rates or {}), budget_usd, on_progress, Progress(len(items)))
     max_costs = {item.key: item.worst_cost_usd or 0.0 for item in items}
-    for key, entry in journal.entries.items():  # failed attempts have cost something too
-        if key in max_costs:
-            state.count(entry)
-        elif entry.cost_usd is None and budget_usd is not None:
+    for key, row in journal.entries.items():
+        if key in max_costs and not row.failed:
+            state.progress = state.progress.plus(row)
+        elif key not in max_costs and row.cost_usd is None and budget_usd is not None:
             raise BudgetExceeded("the budget cannot be kept: the cost of earlier runs is unknown")
-        state.committed_usd += max_costs.get(key, 0.0) if entry.cost_usd is None else entry.cost_usd
+        # failed attempts have cost something too
+        state.committed_usd += max_costs.get(key, 0.0) if row.cost_usd is None else row.cost_usd
+    stopped = None
     if todo:
         async with open_work() as work:
             stopped = await state.do_all(work, todo, concurrency)
     journal.sort(items)
-    return state.progress(stopped)
+    rows = [journal.entries[item.key] for item in items if item.key in journal.entries]
+    return reduce(Progress.plus, rows, Progress(len(items), asked=state.progress.asked, stopped=stopped))
 
 
 @dataclass(slots=True)
 class _RunState:
-    """A run under way: sums over the rows, and the money that is committed.
-
-    Finished items of known cost count with it, all others with their maximum cost.
-    """
+    """A run under way."""
 
     journal: Journal
     limiter: RateLimiter
-    total: int
     budget_usd: float | None
     on_progress: Callable[[Progress], None]
+    progress: Progress
+    """Without failed rows of earlier runs, which are tried again."""
     committed_usd: float = 0.0
-    done: int = 0
-    failed: int = 0
-    asked: int = 0
-    known_usd: float = 0.0
-    unknown: int = 0
-    """Rows of unknown cost."""
-
-    def count(self, entry: RowInfo, sign: int = 1) -> None:
-        """`sign` is −1 to subtract a row."""
-        self.done += sign
-        self.failed += sign * entry.failed
-        self.known_usd += sign * (entry.cost_usd or 0.0)
-        self.unknown += sign * (entry.cost_usd is None)
-
-    def progress(self, stopped: str | None = None) -> Progress:
-        cost = None if self.unknown else self.known_usd
-        return Progress(self.total, self.done, self.failed, cost, self.asked, stopped)
+    """Finished items of known cost count with it, all others with their maximum cost."""
 
     async def do_all(self, work: Work, todo: Sequence[WorkItem], concurrency: int) -> str | None:
         """`concurrency` at a time; returns the reason if the run stopped early."""
@@ -174,7 +163,6 @@ class _RunState:
         return None
 
     async def _do(self, work: Work, item: WorkItem, ticket: int) -> None:
-        before = self.journal.entries.get(item.key)
         used = item.needs
         try:
             result = await work(item, self.journal.memo(item))
@@ -182,16 +170,13 @@ class _RunState:
             await write_in_thread(self.journal.write, result.row)
         finally:
             self.limiter.settle(ticket, used)
-        after = self.journal.entries[item.key]
-        if before is not None:
-            self.count(before, -1)
-        self.count(after)
-        self.asked += 1
+        row = self.journal.entries[item.key]
         worst = item.worst_cost_usd or 0.0
         self.committed_usd += result.lost * worst
-        if after.cost_usd is not None:
-            self.committed_usd += after.cost_usd - worst
-        self.on_progress(self.progress())
+        if row.cost_usd is not None:
+            self.committed_usd += row.cost_usd - worst
+        self.progress = replace(self.progress.plus(row), asked=self.progress.asked + 1)
+        self.on_progress(self.progress)
 
 
 async def _wait_for_one(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:

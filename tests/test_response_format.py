@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from odar.conversation import ChatParameters, Format, Tool, ToolCall, ToolChoice
 from odar.policy.equivalence import call_key, canonical_json
-from odar.policy.response_format import format_fault
+from odar.response_format import format_fault
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Tool("weather", "", CITY)

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from odar.lab.recording.cluster import RayWorker, _Workers
-from odar.lab.recording.executor import WorkItem, WorkResult
+from odar.lab.runs.cluster import RayWorker, _Workers
+from odar.lab.runs.executor import WorkItem, WorkResult
 
 ITEM = WorkItem("a", 1)
 DONE = WorkResult({"id": "a", "error": None})
@@ -31,16 +31,6 @@ async def sent_by(work, known=None):
     worker = RayWorker(opens(work))
     await worker.open()
     return [message async for message in worker.do(ITEM, known or {})]
-
-
-async def test_the_outcome_comes_last():
-    async def work(item, memo):
-        memo.keep("x", 1)
-        await asyncio.sleep(0.01)
-        memo.keep("y", 2)
-        return DONE
-
-    assert await sent_by(work) == [("x", 1), ("y", 2), DONE]
 
 
 async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():

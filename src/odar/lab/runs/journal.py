@@ -15,9 +15,7 @@ import asyncio
 import json
 import os
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, NamedTuple, Self
@@ -25,9 +23,10 @@ from typing import IO, Any, NamedTuple, Self
 from filelock import FileLock, Timeout
 
 from odar.errors import InputError
-from odar.formats import check_format, load_json
+from odar.files import atomic_write
+from odar.formats import check_format, json_line, load_json
 from odar.lab.recording.header import describe_changes
-from odar.lab.recording.limits import Needs
+from odar.lab.runs.limits import Amounts
 
 Row = dict[str, Any]
 _HEADER_START = b'{"format": '
@@ -44,8 +43,8 @@ class WorkItem:
     payload: Any = field(repr=False)
     digest: str = ""
     """Hash of everything its row depends on: a row with the same id and another digest is refused."""
-    needs: Needs = field(default_factory=dict)
-    """Maximum number of requests and tokens, by provider."""
+    needs: Amounts = field(default_factory=dict)
+    """The most that it takes from providers."""
     worst_cost_usd: float | None = 0.0
     """Maximum cost; None if unknown."""
 
@@ -58,6 +57,10 @@ class RowInfo(NamedTuple):
     cost_usd: float | None
     offset: int
     """Position of its line in the file."""
+
+    @classmethod
+    def of(cls, row: Row, offset: int) -> RowInfo:
+        return cls(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
 
 
 class Memo:
@@ -73,8 +76,6 @@ class Memo:
 
     def __init__(self, known: Mapping[str, Any], keep: Callable[[str, Any], None]) -> None:
         self.known = dict(known)
-        self.requests: Counter[str] = Counter()
-        """Number of times that each request was made for the item, by name; see `odar.lab.recording.work`."""
         self._keep = keep
 
     def recall(self, name: str) -> Any:
@@ -106,8 +107,8 @@ class Journal:
         self._parts_path = path.with_name(path.name + ".parts")
         self._lock = FileLock(path.with_name(path.name + ".lock"))
         self._writing = threading.Lock()
-        self._parts: dict[str, tuple[str, dict[str, Any]]] = {}
-        """Digest and replies by name, by item."""
+        self._parts: dict[str, dict[str, dict[str, Any]]] = {}
+        """Replies of unfinished items by name, by item and digest."""
 
     def __enter__(self) -> Self:
         try:
@@ -135,20 +136,18 @@ class Journal:
         self._lock.release()
 
     def _load(self) -> None:
-        starts = [_ROW_START] if self._header is None else [_HEADER_START, _ROW_START]
-        has_header = False
-        for offset, row in _read_lines(self.path, *starts):
-            if self._header is not None and not has_header:
-                self._check_header(row, self._header)
-                has_header = True
-            else:
-                self.entries[row["id"]] = _row_info(row, offset)
-        for _, part in _read_lines(self._parts_path, _PART_START):
+        needs_header = self._header is not None
+        lines = _read_lines(self.path, _HEADER_START if needs_header else _ROW_START, _ROW_START)
+        if self._header is not None and (first := next(lines, None)) is not None:
+            self._check_header(first[1], self._header)
+            needs_header = False
+        self.entries = {row["id"]: RowInfo.of(row, offset) for offset, row in lines}
+        for _, part in _read_lines(self._parts_path, _PART_START, _PART_START):
             self._add_part(part)
         self._parts = {key: part for key, part in self._parts.items() if not self._is_done(key)}
         self._rows_file = self.path.open("ab")
         self._parts_file = self._parts_path.open("ab")
-        if self._header is not None and not has_header:
+        if self._header is not None and needs_header:
             _append(self._rows_file, self._header)
 
     def _check_header(self, found: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -190,23 +189,18 @@ class Journal:
                 _append(self._parts_file, part)
                 self._add_part(part)
 
-        return Memo(self._replies(item.key, item.digest), keep)
+        return Memo(self._parts.get(item.key, {}).get(item.digest, {}), keep)
 
     def _add_part(self, part: Row) -> None:
-        known = self._replies(part["part"], part["digest"])
-        self._parts[part["part"]] = (part["digest"], {**known, part["name"]: part["value"]})
-
-    def _replies(self, key: str, digest: str) -> dict[str, Any]:
-        """Without replies to another question or with other settings."""
-        found, replies = self._parts.get(key, ("", {}))
-        return replies if found == digest else {}
+        by_digest = self._parts.setdefault(part["part"], {})
+        by_digest.setdefault(part["digest"], {})[part["name"]] = part["value"]
 
     def write(self, row: Row) -> None:
         """The first field of a row is `id`; it is on disk when this returns."""
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
-            self.entries[row["id"]] = _row_info(row, offset)
+            self.entries[row["id"]] = RowInfo.of(row, offset)
             if self._is_done(row["id"]):
                 self._parts.pop(row["id"], None)
 
@@ -226,17 +220,13 @@ class Journal:
     def sort(self, items: Iterable[WorkItem]) -> None:
         """Rewrite the file, atomically: one row per item, in the order of the items, then rows of other items."""
         keys = dict.fromkeys(item.key for item in items if item.key in self.entries) | dict.fromkeys(self.entries)
-        draft = self.path.with_name(self.path.name + ".tmp")
         entries = {}
-        with draft.open("wb") as file:
+        with atomic_write(self.path, durable=True) as draft, draft.open("wb") as file:
             if self._header is not None:
-                file.write(to_line(self._header))
+                file.write(json_line(self._header))
             for key, line in zip(keys, self.lines(keys), strict=True):
                 entries[key] = self.entries[key]._replace(offset=file.tell())
                 file.write(line)
-            _sync(file)
-        draft.replace(self.path)
-        sync_folder(self.path.parent)
         self._rows_file.close()
         self._rows_file = self.path.open("ab")
         self.entries = entries
@@ -255,40 +245,25 @@ async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
         raise
 
 
-def _row_info(row: Row, offset: int) -> RowInfo:
-    return RowInfo(row.get("digest"), row.get("error") is not None, row.get("cost_usd"), offset)
-
-
 def _append(file: IO[bytes], row: Mapping[str, Any]) -> None:
-    file.write(to_line(row))
-    _sync(file)
-
-
-def to_line(row: Mapping[str, Any]) -> bytes:
-    try:
-        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
-    except UnicodeEncodeError:  # half a surrogate pair, which can be read back if it is escaped
-        return json.dumps(row).encode() + b"\n"
-
-
-def _sync(file: IO[bytes]) -> None:
+    file.write(json_line(row))
     file.flush()
     os.fsync(file.fileno())
 
 
-def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
+def _read_lines(path: Path, first: bytes, others: bytes) -> Iterator[tuple[int, Any]]:
     """Offsets and objects of a file; an incomplete last line is cut off.
 
-    The first line must start with the first of `starts`, and so on; all further lines with the last.
+    The first line must start with `first`, and all further ones with `others`.
     """
     if not path.exists():
         return
     offset = 0
     torn = False
     with path.open("rb") as file:
-        for number, line in enumerate(file):
+        for line in file:
             torn = not line.endswith(b"\n")
-            start = starts[min(number, len(starts) - 1)]
+            start = others if offset else first
             if line[: len(start)] != start[: len(line) if torn else None]:
                 raise ValueError(f"a line begins with {line[:20].decode('utf-8', 'replace')!r}")
             if not torn:
@@ -296,13 +271,3 @@ def _read_lines(path: Path, *starts: bytes) -> Iterator[tuple[int, Any]]:
                 offset += len(line)
     if torn:
         os.truncate(path, offset)
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes a rename durable; Windows, which cannot sync folders, does so by itself."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

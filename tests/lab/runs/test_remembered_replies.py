@@ -6,8 +6,8 @@ import pytest
 
 from odar.conversation import ToolCall
 from odar.errors import ProviderTimeout
-from odar.lab.recording.journal import Memo
-from odar.lab.recording.work import RememberingProvider, use_memo
+from odar.lab.runs.batch import RememberingProvider, use_memo
+from odar.lab.runs.journal import Memo
 from odar.providers.base import Completion, Message, Reply, Request, Sampling
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.types import Token, Usage

@@ -9,10 +9,10 @@ from odar.config import load_settings
 from odar.conversation import ChatParameters
 from odar.engine import Odar
 from odar.errors import ProviderTimeout
-from odar.lab.recording.batch import answer_question, make_items, open_batch_work
-from odar.lab.recording.journal import Memo
-from odar.lab.recording.limits import Amount
 from odar.lab.recording.questions import Question
+from odar.lab.runs.batch import answer_question, make_items, open_batch_work
+from odar.lab.runs.journal import Memo
+from odar.lab.runs.limits import REQUESTS, TOKENS
 from odar.providers.pool import KINDS
 from odar.types import Query, Route, Usage
 from support.scripted import ScriptedProvider, completion, step_of
@@ -57,7 +57,7 @@ async def test_a_row_has_the_answer_with_calls_cost_and_usage(path, calls):
     assert row["usage"]["output"] == 5 * calls
     assert (row["error"], row["digest"], row["degradations"]) == (None, item.digest, [])
     assert 0 <= row["difficulty"] <= 1 and len(row["trace_id"]) == 32
-    assert got.used == {"script": Amount(calls, 15 * calls)}
+    assert got.used == {("script", REQUESTS): calls, ("script", TOKENS): 15 * calls}
 
 
 @pytest.mark.parametrize("path", [None, *Route])
@@ -79,7 +79,7 @@ async def test_cost_and_requests_never_exceed_the_worst_case(path, n):
     got = await answer_question(odar, item, seed=1)
     assert got.row["error"] is None
     assert got.row["cost_usd"] <= item.worst_cost_usd
-    assert all(a <= b for a, b in zip(got.used["script"], item.needs["script"], strict=True))
+    assert all(amount <= item.needs[name] for name, amount in got.used.items())
 
 
 def most(odar, **question):
@@ -90,7 +90,7 @@ def most(odar, **question):
 def test_the_worst_case_includes_every_provider():
     odar = engine(slow__model="o")
     needs, cost = most(odar)
-    assert (needs["script"].requests, needs["other"].requests) == (1, 5)
+    assert (needs["script", REQUESTS], needs["other", REQUESTS]) == (1, 5)
     assert cost > 0
     assert most(engine(slow__model="free"))[1] is None
     assert most(engine(slow__model="free"), max_cost_usd=0.5)[1] == 0.5
@@ -118,7 +118,7 @@ async def test_a_failed_call_counts_with_all_its_possible_retries():
     )
     item, got = await outcome(engine(half), path=Route.MEDIUM)
     assert got.row["degradations"]
-    assert got.used == {"script": Amount(1 + 3, item.needs["script"].tokens)}
+    assert got.used == {("script", REQUESTS): 1 + 3, ("script", TOKENS): item.needs["script", TOKENS]}
 
 
 async def test_work_can_be_pickled_and_stores_traces(tmp_path):

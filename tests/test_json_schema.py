@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema_rs import is_valid
 
-from odar.policy.response_format import (
+from odar.response_format import (
     MAX_CHARACTERS,
     MAX_PATTERNS,
     SchemaChecker,

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 from contextlib import asynccontextmanager
 
 import pytest
 
 from odar.errors import BudgetExceeded
-from odar.lab.recording.executor import Progress, WorkItem, WorkResult, run
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import Amount
+from odar.lab.runs.executor import Progress, WorkItem, WorkResult, run
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import REQUESTS
 from support.waiting import until
 
 
@@ -41,7 +40,7 @@ class Bench:
         self.done.append(item.key)
         error = {"type": "X"} if item.key in self.fail else None
         row = {"id": item.key, "double": 2 * item.payload, "cost_usd": self.cost, "error": error, "digest": ""}
-        return WorkResult(row, {"p": Amount(1)}, self.lost)
+        return WorkResult(row, {("p", REQUESTS): 1}, self.lost)
 
 
 def items(n, worst=0.3, **more):
@@ -146,8 +145,8 @@ class TestBudget:
 
 async def test_items_wait_for_the_rate_limit(out):
     bench = Bench()
-    todo = items(5, needs={"p": Amount(2)})
-    running = asyncio.create_task(run_once(bench, todo, out, {"p": Amount(4, math.inf)}))
+    todo = items(5, needs={("p", REQUESTS): 2})
+    running = asyncio.create_task(run_once(bench, todo, out, {("p", REQUESTS): 4}))
     await until(lambda: len(bench.done) == 3)
     await asyncio.sleep(0.05)
     # Two start at once and use one request each; a third fits beside those, a fourth (3 + 2) has to wait.

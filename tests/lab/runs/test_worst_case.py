@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odar.engine import Odar
-from odar.lab.recording.limits import Amount
-from odar.lab.recording.work import used_amounts, worst_case
+from odar.lab.runs.limits import REQUESTS, TOKENS
+from odar.lab.runs.needs import used_amounts, worst_case
 from odar.types import Ask, Call, Query, Step, Usage
 from support import panels
 from support.scripted import ScriptedProvider, completion
 
 ASKS = (Ask("fast"), Ask("slow", verify=True), Ask("slow", 5))
+KINDS = (REQUESTS, TOKENS)
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=200).filter(str.strip)
 
 
@@ -28,9 +31,9 @@ def test_more_requests_need_more(odar, text, count):
     query = Query(text)
     fewer, cheaper = worst_case(odar, query, [Ask("slow", count)])
     more, dearer = worst_case(odar, query, [Ask("fast"), Ask("slow", count + 1)])
-    assert set(fewer) == {"slow"} and set(more) == {"fast", "slow"}
-    assert more["slow"].requests == fewer["slow"].requests + 1 == count + 1
-    assert more["slow"].tokens > fewer["slow"].tokens
+    assert {name for name, _ in fewer} == {"slow"} and {name for name, _ in more} == {"fast", "slow"}
+    assert more["slow", REQUESTS] == fewer["slow", REQUESTS] + 1 == count + 1
+    assert more["slow", TOKENS] > fewer["slow", TOKENS]
     assert dearer > cheaper > 0
 
 
@@ -41,9 +44,7 @@ def test_requests_add_up(odar, text):
     apart = [worst_case(odar, query, [ask]) for ask in ASKS]
     needs, cost = worst_case(odar, query, ASKS)
     assert cost == pytest.approx(sum(each for _, each in apart))
-    for name in ("fast", "slow"):
-        parts = [found[name] for found, _ in apart if name in found]
-        assert needs[name] == Amount(sum(part.requests for part in parts), sum(part.tokens for part in parts))
+    assert needs == sum((found for found, _ in apart), Counter())
 
 
 @settings(max_examples=20, deadline=None)
@@ -51,7 +52,7 @@ def test_requests_add_up(odar, text):
 def test_a_longer_question_never_needs_less(odar, text, more):
     short, long = (worst_case(odar, Query(each), ASKS) for each in (text, text + " and" * more))
     assert long[1] >= short[1]
-    assert all(long[0][name].tokens >= short[0][name].tokens for name in short[0])
+    assert all(long[0][name] >= short[0][name] for name in short[0])
 
 
 @pytest.mark.parametrize("model", ["quick", "deep"])
@@ -63,7 +64,7 @@ def test_an_unknown_price_makes_the_total_unknown(model):
     odar = Odar(panels.settings(models=cards))
     needs, cost = worst_case(odar, Query("What is 7 ?"), ASKS)
     assert cost is None
-    assert needs["fast"].tokens and needs["slow"].tokens  # tokens are known all the same
+    assert needs["fast", TOKENS] and needs["slow", TOKENS]  # tokens are known all the same
     other = Ask("slow" if model == "quick" else "fast")
     assert worst_case(odar, Query("What is 7 ?"), [other])[1] is not None  # the other one's alone is known
 
@@ -84,34 +85,36 @@ async def test_no_question_costs_more_than_its_worst_case(path, text):
         query = Query(text)
         needs, most = worst_case(odar, query, ASKS)
         answer = await odar.aask(query, path=path)
-        taken = used_amounts(answer.trace.calls, needs, attempts=1)
+        taken = used_amounts(answer.trace.calls, needs)
         assert answer.trace.spend.cost_usd <= most
-        for name, amount in taken.items():
-            assert amount.requests <= needs[name].requests
-            assert amount.tokens <= needs[name].tokens
+        assert all(amount <= needs[name] for name, amount in taken.items())
 
 
 def call(provider: str = "p", usage: Usage | None = None, error: str | None = None, retries: int = 0) -> Call:
     return Call(Step.ANSWER, "fast", provider, "m", 1, usage or Usage(10, 0, 5, 0), 0.1, 1.0, retries, error)
 
 
-NEEDS = {"p": Amount(6, 1000), "q": Amount(1, 50)}
+def amounts(**given: tuple[int, int]) -> dict[tuple[str, str], int]:
+    return {(name, kind): each for name, both in given.items() for kind, each in zip(KINDS, both, strict=True)}
+
+
+NEEDS = amounts(p=(6, 1000), q=(1, 50))
 
 
 @pytest.mark.parametrize(
     ("calls", "taken"),
     [
         ([], {}),
-        ([call()], {"p": Amount(1, 15)}),
-        ([call(), call(retries=2)], {"p": Amount(4, 30)}),
-        ([call(), call("q")], {"p": Amount(1, 15), "q": Amount(1, 15)}),
-        ([call(error="HTTP 500")], {"p": Amount(3, 15)}),  # it may have been tried as often as is allowed
-        ([call(error="cancelled")], {"p": Amount(1, 15)}),
-        ([call(usage=Usage(10, 0, None, None))], {"p": Amount(1, 1000)}),  # unknown may have been the most
-        ([call(usage=Usage(None, None, 5, None)), call()], {"p": Amount(2, 1000)}),
-        ([call(usage=Usage(2000, 0, 5, 0)), call(usage=Usage())], {"p": Amount(2, 2005)}),
-        ([call("elsewhere", Usage())], {"elsewhere": Amount(1, 0)}),
+        ([call()], {"p": (1, 15)}),
+        ([call(), call(retries=2)], {"p": (4, 30)}),
+        ([call(), call("q")], {"p": (1, 15), "q": (1, 15)}),
+        ([call(error="HTTP 500")], {"p": (3, 15)}),  # it may have been tried as often as is allowed
+        ([call(error="cancelled")], {"p": (1, 15)}),
+        ([call(usage=Usage(10, 0, None, None))], {"p": (1, 1000)}),  # unknown may have been the most
+        ([call(usage=Usage(None, None, 5, None)), call()], {"p": (2, 1000)}),
+        ([call(usage=Usage(2000, 0, 5, 0)), call(usage=Usage())], {"p": (2, 2005)}),
+        ([call("elsewhere", Usage())], {"elsewhere": (1, 0)}),
     ],
 )
 def test_usage_is_computed_from_calls(calls, taken):
-    assert used_amounts(calls, NEEDS, attempts=3) == taken
+    assert used_amounts(calls, NEEDS) == amounts(**taken)

@@ -17,12 +17,12 @@ import pytest
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
-from odar.lab.recording.batch import make_items, open_batch_work
-from odar.lab.recording.cluster import on_ray
-from odar.lab.recording.executor import WorkItem, run
-from odar.lab.recording.journal import Journal
-from odar.lab.recording.limits import rates_of
 from odar.lab.recording.questions import load_questions
+from odar.lab.runs.batch import make_items, open_batch_work
+from odar.lab.runs.cluster import on_ray
+from odar.lab.runs.executor import WorkItem, run
+from odar.lab.runs.journal import Journal
+from odar.lab.runs.limits import rates_of
 from support.cluster_work import KeepsLargePart, KillsItsWorker, KillsItsWorkerAtStart, lacks_a_key
 from support.ray_cluster import (
     engine,
@@ -45,7 +45,7 @@ class Batch:
         server.configure(folder, limits)
         self.folder = folder
         self.settings = load_settings(config=folder / "odar.toml", store__enabled=False)
-        questions = load_questions(write_jsonl(folder / "in.jsonl", sums(count)), lambda messages: None)
+        questions = load_questions(write_jsonl(folder / "in.jsonl", sums(count)), lambda body: None)
         self.items = make_items(Odar(self.settings), questions, seed=7)
 
     async def run(self, out, address=None, **options):

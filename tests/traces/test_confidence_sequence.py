@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.confidence_sequence import Differences, betting_interval, lower_bound
+from odar.traces.confidence_sequence import Differences, betting_interval, lower_bound
 
 STREAMS = 1000
 QUESTIONS = 1000

@@ -6,7 +6,8 @@ A run can be resumed after any request: an answer that the journal holds is not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +15,7 @@ from odar.difficulty.base import estimate_turn
 from odar.difficulty.features import phi
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
-from odar.lab.recording.journal import Memo, write_in_thread
-from odar.lab.recording.limits import Needs
 from odar.lab.recording.schema import (
     Attempt,
     ItemKey,
@@ -34,10 +32,13 @@ from odar.lab.recording.schema import (
     sum_costs,
     total_cost,
 )
-from odar.lab.recording.work import used_amounts, worst_case
-from odar.providers.http import RETRY
+from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
+from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.limits import Amounts
+from odar.lab.runs.needs import used_amounts, worst_case
+from odar.providers.base import Provider
 from odar.settings import Settings
-from odar.types import SLOW, Ask, Assignment, Call, Candidate, Query, Stage
+from odar.types import SLOW, Ask, Call, Candidate, Query, Stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +86,34 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
     return [[prompt.md5 for prompt in (odar.agents.prompts.open or {}).values()], odar.settings.limits.max_tokens]
 
 
-def collect_work(odar: Odar) -> Work:
-    """Ask what is missing of an item, score the answers, and make its row.
+@asynccontextmanager
+async def open_collect_work(
+    settings: Settings, open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None
+) -> AsyncIterator[Work]:
+    """Opens an engine. A `partial` of it can be sent to another machine, which needs keys of its own.
 
-    A module-level function, so that it can be pickled.
+    `open_providers` opens providers to use in place of the configured ones.
     """
+    providers = open_providers(settings) if open_providers else None
+    async with Odar(settings, providers=providers) as odar:
+        yield collect_work(odar)
+
+
+def collect_work(odar: Odar) -> Work:
+    """Ask what is missing of an item, score the answers, and make its row."""
     scoring = asyncio.Lock()  # graders and parsers need not be thread-safe
 
     async def collect_item(item: WorkItem, memo: Memo) -> WorkResult:
-        job: Job = item.payload
-        calls = ItemCalls(odar, job, memo)
+        calls = ItemCalls(odar, item, memo)
         try:
             await calls.run()
             async with scoring:
                 # In a thread: the first item loads a parser, which takes seconds on a busy machine, and replies to
                 # other items must be sent in the meantime.
-                recorded = await asyncio.to_thread(score_item, odar, job, calls.assignment, calls.attempts)
+                recorded = await asyncio.to_thread(calls.scored)
         except OdarError as error:
-            return failure(item, error, calls.used(item), cost_usd=calls.cost())
-        return WorkResult(item_to_json(replace(recorded, digest=item.digest)), calls.used(item))
+            return failure(item, error, calls.used(), cost_usd=calls.cost())
+        return WorkResult(item_to_json(recorded), calls.used())
 
     return collect_item
 
@@ -111,15 +121,14 @@ def collect_work(odar: Odar) -> Work:
 class ItemCalls:
     """The requests for one item, their answers and their cost."""
 
-    def __init__(self, odar: Odar, job: Job, memo: Memo) -> None:
+    def __init__(self, odar: Odar, item: WorkItem, memo: Memo) -> None:
         self.odar = odar
-        self.job = job
+        self.item = item
+        self.job: Job = item.payload
         self.memo = memo
-        self.assignment = odar.planner.assign(job.task.query)
-        self.asks = job.asks or tuple(recorded_asks(odar.settings))
-        # names of kept answers are those of `_request`
-        kept = (rows for name, rows in memo.known.items() if name.partition(":")[0] in odar.settings.agent_names)
-        self.attempts = [attempt_from_json(row) for rows in kept for row in rows]
+        self.assignment = odar.planner.assign(self.job.task.query)
+        self.asks = self.job.asks or tuple(recorded_asks(odar.settings))
+        self.attempts = [attempt_from_json(row) for rows in memo.known.values() for row in rows]
         self._calls: list[Call] = []
         self._failed_costs: list[float | None] = []
         """Cost of requests that gave no answer."""
@@ -134,13 +143,38 @@ class ItemCalls:
                 else:
                     await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
 
-    def used(self, item: WorkItem) -> Needs:
-        """Requests and tokens of this run, by provider."""
-        return used_amounts(self._calls, item.needs, RETRY.attempts)
+    def used(self) -> Amounts:
+        """Requests and tokens of this run."""
+        return used_amounts(self._calls, self.item.needs)
 
     def cost(self) -> float | None:
         """Dollars of the item in all runs; None if a price is unknown."""
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
+
+    def scored(self) -> RecordedItem:
+        """The item with all answers and their scores."""
+        task = self.job.task
+        source = self.job.source
+        estimate = estimate_turn(self.odar.estimator, task.query)
+        return RecordedItem(
+            key=self.job.key,
+            category=source.category,
+            metric=source.metric,
+            stratum=task.stratum,
+            fold=self.job.fold,
+            query=task.query.text,
+            gold=task.gold,
+            effort=task.effort,
+            features=features_of(estimate) or tuple(phi(task.query).tolist()),
+            difficulty=estimate.difficulty,
+            expert=self.assignment.expert,
+            attempts=tuple(
+                replace(each, score=float(source.score(task, each.text, each.answer)))
+                for each in sort_attempts(self.attempts)
+            ),
+            split=task.split,
+            digest=self.item.digest,
+        )
 
     def _attempts_of(self, ask: Ask) -> list[Attempt]:
         return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
@@ -174,27 +208,6 @@ class ItemCalls:
         """The number of the first request of an agent at a step; those of one item are numbered."""
         place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
         return sum(each.samples for each in self.asks[:place])
-
-
-def score_item(odar: Odar, job: Job, assignment: Assignment, attempts: Sequence[Attempt]) -> RecordedItem:
-    task = job.task
-    score = job.source.score
-    estimate = estimate_turn(odar.estimator, task.query)
-    return RecordedItem(
-        key=job.key,
-        category=job.source.category,
-        metric=job.source.metric,
-        stratum=task.stratum,
-        fold=job.fold,
-        query=task.query.text,
-        gold=task.gold,
-        effort=task.effort,
-        features=features_of(estimate) or tuple(phi(task.query).tolist()),
-        difficulty=estimate.difficulty,
-        expert=assignment.expert,
-        attempts=tuple(replace(a, score=float(score(task, a.text, a.answer))) for a in sort_attempts(attempts)),
-        split=task.split,
-    )
 
 
 async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

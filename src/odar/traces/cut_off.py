@@ -1,4 +1,4 @@
-"""Answers that were cut off at the token limit (SPEC 3.6): continuation, counts, and a limit that suffices."""
+"""Answers that were cut off at the token limit (SPEC 3.6): counts, and a limit that suffices."""
 
 from __future__ import annotations
 
@@ -17,15 +17,6 @@ _MAX_FACTOR = 4.0
 
 Counts = Mapping[str, tuple[int, int]]
 """Number of answers of each agent, and how many of them were cut off."""
-
-
-def wants_continuation(finish: str, stated: bool, parameters: ChatParameters) -> bool:
-    """Whether an answer should be continued: our limit cut it off before it stated its result.
-
-    A client that sets max_tokens, tools or a format gets the answer as it is.
-    """
-    set_by_client = parameters.max_tokens is not None or parameters.tools or parameters.format is not None
-    return finish == "length" and not stated and not set_by_client
 
 
 def cut_off_counts(candidates: Sequence[Candidate], parameters: ChatParameters) -> dict[str, tuple[int, int]]:

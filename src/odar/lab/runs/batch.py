@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import asdict
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, replace
 from typing import Any
 
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.lab.recording.executor import Work, WorkItem, WorkResult, failure
 from odar.lab.recording.header import digest_json
-from odar.lab.recording.journal import Memo
 from odar.lab.recording.questions import Question
-from odar.lab.recording.work import RememberingProvider, use_memo, used_amounts, worst_case
+from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
+from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.needs import used_amounts, worst_case
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
-from odar.providers.http import RETRY
+from odar.providers.base import OnDelta, ProviderWrapper, Reply, Request
+from odar.providers.replay import reply_from_json, reply_to_json
 from odar.settings import Settings
 from odar.traces.database import Database
 from odar.traces.record import NOTHING_SPENT, Record
 from odar.traces.writer import CLOSE_S, TraceWriter
-from odar.types import SLOW, Answer, Ask, Route, Spend
+from odar.types import SLOW, Ask, Route, Spend
 
 
 @asynccontextmanager
@@ -64,9 +67,31 @@ async def answer_question(
         unanswered = dict.fromkeys(("text", "final", "path", "difficulty"))
         spent = _spend_fields(error.spend or NOTHING_SPENT)
         return failure(item, error, **unanswered, **spent, degradations=[], trace_id=None)
+    trace = answer.trace
     if writer is not None:
-        writer.put(Record(question.query, answer.trace))
-    return WorkResult(_row(item, answer), used_amounts(answer.trace.calls, item.needs, RETRY.attempts))
+        writer.put(Record(question.query, trace))
+    row = {
+        "id": item.key,
+        "text": answer.text,
+        "final": answer.final,
+        "path": trace.path.value,
+        "difficulty": trace.plan.estimate.difficulty,
+        **_spend_fields(trace.spend),
+        "degradations": list(trace.degradations),
+        "trace_id": trace.id,
+        "error": None,
+        "digest": item.digest,
+    }
+    return WorkResult(row, used_amounts(trace.calls, item.needs))
+
+
+def _spend_fields(spend: Spend) -> dict[str, Any]:
+    usage = asdict(spend.usage)
+    seconds = round(spend.seconds, 3)
+    return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}
+
+
+# --- the items of a run ------------------------------------------------------------------------------------------
 
 
 def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = None) -> list[WorkItem]:
@@ -100,23 +125,36 @@ def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
     return [*asks, Ask(SLOW, n)] if question.path is Route.SIMPLE else asks
 
 
-def _row(item: WorkItem, answer: Answer) -> dict[str, Any]:
-    trace = answer.trace
-    return {
-        "id": item.key,
-        "text": answer.text,
-        "final": answer.final,
-        "path": trace.path.value,
-        "difficulty": trace.plan.estimate.difficulty,
-        **_spend_fields(trace.spend),
-        "degradations": list(trace.degradations),
-        "trace_id": trace.id,
-        "error": None,
-        "digest": item.digest,
-    }
+# --- replies that have been paid for -----------------------------------------------------------------------------
+
+_current_item: ContextVar[tuple[Memo, Counter[str]] | None] = ContextVar("odar_batch_item", default=None)
+"""The memo of the item that a task works on, and how often each request was made for it."""
 
 
-def _spend_fields(spend: Spend) -> dict[str, Any]:
-    usage = asdict(spend.usage)
-    seconds = round(spend.seconds, 3)
-    return {"calls": spend.calls, "cost_usd": spend.cost_usd, "usage": usage, "seconds": seconds}
+@contextmanager
+def use_memo(memo: Memo) -> Iterator[None]:
+    """Answer requests from this memo if it holds a reply, in the context and in tasks started in it."""
+    token = _current_item.set((memo, Counter()))
+    try:
+        yield
+    finally:
+        _current_item.reset(token)
+
+
+class RememberingProvider(ProviderWrapper):
+    """A provider that makes no request twice for the same item; used as a guard of `Odar`."""
+
+    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        current = _current_item.get()
+        if current is None:
+            return await self._provider.complete(request, on_delta)
+        memo, made = current
+        digest = digest_json([self.name, replace(request, timeout_s=0.0)])
+        name = f"{digest}:{made[digest]}"  # samples without a seed are several identical requests
+        made[digest] += 1
+        if (kept := memo.recall(name)) is not None:
+            return reply_from_json(kept)
+        reply = await self._provider.complete(request, on_delta)
+        if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
+            await write_in_thread(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
+        return reply

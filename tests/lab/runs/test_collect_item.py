@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
+from functools import partial
 
 import pytest
 
 from odar.errors import InputError, ProviderError
-from odar.lab.recording.collect import Job, collect_work, make_items
-from odar.lab.recording.journal import Memo
 from odar.lab.recording.schema import item_from_json
+from odar.lab.runs.collect import Job, collect_work, make_items, open_collect_work
+from odar.lab.runs.journal import Memo
+from odar.lab.runs.limits import REQUESTS
 from odar.types import Step
 from support.benchmarks import sums
-from support.engine import MODELS, engine
-from support.scripted import completion, step_of
+from support.engine import MODELS, engine, settings
+from support.scripted import ScriptedProvider, completion, step_of
 
 ONE_BY_ONE = {**MODELS, "deep": {**MODELS["deep"], "n": False}}
 FAST, SLOW = (10 * 1 + 5 * 4) / 1e6, (10 * 3 + 5 * 15) / 1e6
@@ -54,15 +57,14 @@ async def test_a_row_contains_the_whole_item(tmp_path):
     assert {each.score for each in entry.attempts} == {1.0}
     assert row["cost_usd"] == pytest.approx(FAST + 2 * SLOW)
     assert list(memo.known) == ["fast:answer:0", "slow:verify:0", "slow:solve:0"]
-    used = {name: amount.requests for name, amount in outcome.used.items()}
-    assert used == {"fast": 1, "slow": 2}
+    assert (outcome.used["fast", REQUESTS], outcome.used["slow", REQUESTS]) == (1, 2)
 
 
 async def test_samples_of_separate_requests_are_kept_separately():
     odar, _, slow = engine(fast=speak, slow=speak, models=ONE_BY_ONE)
     outcome, memo = await ask(odar)
     assert sorted(memo.known) == ["fast:answer:0", *(f"slow:solve:{i}" for i in range(5)), "slow:verify:0"]
-    assert outcome.used["slow"].requests == 6
+    assert outcome.used["slow", REQUESTS] == 6
     assert sorted(r.sampling.seed for r in slow.requests if step_of(r) == "solve") == [42, 43, 44, 45, 46]
 
 
@@ -176,3 +178,16 @@ async def test_every_configured_agent_is_asked(tmp_path):
     assert [each.request for each in entry.attempts] == [0, 1, 2, *[3] * 5, 8]
     assert [request.model for request in fast.requests] == ["quick", "other"]
     assert len(slow.requests) == 3
+
+
+async def test_the_engine_is_closed_after_an_error():
+    opened = {name: ScriptedProvider(speak, name) for name in ("fast", "slow")}
+    with pytest.raises(InputError):
+        async with partial(open_collect_work, settings(), lambda _: opened)():
+            raise InputError("stop")
+    assert all(provider.closed for provider in opened.values())
+
+
+def test_work_can_be_pickled():
+    work = partial(open_collect_work, settings())
+    assert pickle.loads(pickle.dumps(work)).args == work.args
