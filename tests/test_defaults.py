@@ -61,7 +61,7 @@ def test_the_reason_names_the_keys_and_never_shows_them():
         "OPENAI_API_KEY and MISTRAL_API_KEY are set"
     )
     unknown = load_settings(environ={"TOGETHER_API_KEY": "sk-3"}, config="/dev/null")
-    assert unknown.profile_reason == "TOGETHER_API_KEY is set but has no default models"
+    assert unknown.profile_reason == "TOGETHER_API_KEY is set, but there is no default model: name together/MODEL"
 
 
 def test_what_the_user_names_wins_over_keys(tmp_path):

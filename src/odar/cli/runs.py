@@ -179,17 +179,21 @@ def run_items(
     """
     todo = journal.missing(items)
     confirm_run(run, settings, todo, len(items), things, expected)
-    with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
-        running = run_work(
-            items,
-            on_engine(run, work),
-            journal,
-            rates=rates_of(settings),
-            concurrency=run.concurrency,
-            budget_usd=run.budget,
-            on_progress=on_progress,
-        )
-        done = asyncio.run(running)
+    try:
+        with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
+            running = run_work(
+                items,
+                on_engine(run, work),
+                journal,
+                rates=rates_of(settings),
+                concurrency=run.concurrency,
+                budget_usd=run.budget,
+                on_progress=on_progress,
+            )
+            done = asyncio.run(running)
+    except KeyboardInterrupt:
+        notice("the same command continues from here; what is paid for is kept")
+        raise
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return done, {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
