@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from odar.call_prices import call_prices
 from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
@@ -284,22 +283,10 @@ def _collect(
     items = make_items(odar, [Job(_SET, task, 0, SEED, asks) for task, asks in asked])
     name = f"{header.made_by}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
     with Journal(cache_folder() / "advice" / name, header.to_row()) as journal:
-        expected = _expected(settings, [each.payload for each in journal.missing(items)])
-        code = record_items(run, settings, items, journal, "requests", expected, quiet=quiet)
+        code = record_items(run, settings, items, journal, "requests", quiet=quiet)
         keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
         return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd
-
-
-def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
-    """The calls of some jobs, and their cost at the usual length."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
-    calls = sum(ask.samples for job in jobs for ask in job.asks)
-    if unknown := [card.name for card in cards.values() if card.price is None]:
-        return f'{calls} calls; set [models."{unknown[0]}"] price to know what they cost: '
-    prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
-    cost = sum(price[ask.agent] * ask.samples for job, price in prices for ask in job.asks)
-    return f"{calls} calls, about ${cost:.4f} at the usual length, "
 
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from odar import errors
+from odar.call_prices import call_prices, is_nominal
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
@@ -135,19 +136,15 @@ def record_items(
     items: Sequence[WorkItem],
     journal: Journal,
     things: str,
-    expected: str = "",
     *,
     quiet: bool,
 ) -> int:
     """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
 
-    A local model runs once on each core of this process, or once in each Ray worker. `things` and `expected` are
-    those of `confirm_run`.
+    A local model runs once on each core of this process, or once in each Ray worker. `things` is that of
+    `confirm_run`.
     """
-    if not expected:
-        usual = recorded_asks(settings)
-        calls = sum(ask.samples for item in journal.missing(items) for ask in item.payload.asks or usual)
-        expected = f"at most {calls} calls, "
+    expected = expected_cost(settings, [item.payload for item in journal.missing(items)])
     open_providers = None
     if uses_local_model(settings):
         settings = with_long_timeouts(settings)
@@ -227,6 +224,20 @@ def confirm_run(
         if not sys.stdin.isatty():
             raise InputError("this costs money; add --budget USD or --yes to go on")
         click.confirm("go on?", abort=True, err=True)
+
+
+def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
+    """The calls of some jobs, and their cost at the usual length, for `confirm_run`."""
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    asks = [(job, ask) for job in jobs for ask in job.asks or recorded_asks(settings)]
+    calls = f"at most {sum(ask.samples for _, ask in asks)} calls"
+    if unknown := [card.name for card in cards.values() if card.price is None]:
+        return f'{calls}; set [models."{unknown[0]}"] price to know what they cost: '
+    if is_nominal(cards):
+        return f"{calls}, "
+    prices = {job.key: call_prices(cards, job.task.query.estimated_tokens)[0] for job in jobs}
+    cost = sum(prices[job.key][ask.agent] * ask.samples for job, ask in asks)
+    return f"{calls}, about ${cost:.4f} at the usual length, "
 
 
 def with_long_timeouts(settings: Settings) -> Settings:
