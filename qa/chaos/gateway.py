@@ -168,7 +168,10 @@ class Gateway:
         return sum(map(float, lines))
 
     async def footprint(self) -> Footprint:
-        """Return its current resources; connections to the store, whose pool is bounded, do not count."""
+        """Return its current resources; connections to the store, whose pool is bounded, do not count.
+
+        PostgreSQL is on the same machine, behind a Unix socket, so that only TCP sockets are counted.
+        """
         tasks = int(await self.metric("odar_tasks"))
         links = []
         for entry in (entry for pid in self.pids() for entry in Path(f"/proc/{pid}/fd").iterdir()):
@@ -176,9 +179,11 @@ class Gateway:
                 links.append(entry.readlink().name)
             except FileNotFoundError:  # closed meanwhile
                 continue
-        sockets = sum(link.startswith("socket:") for link in links)
-        stored = sum(link.endswith((".db", ".db-wal", ".db-shm")) for link in links)
-        return Footprint(tasks, sockets, len(links) - sockets - stored)
+        tables = [Path("/proc/net", name).read_text().splitlines()[1:] for name in ("tcp", "tcp6")]
+        tcp = {f"socket:[{line.split()[9]}]" for table in tables for line in table}
+        files = [link for link in links if not link.startswith("socket:")]
+        files = [link for link in files if not link.endswith((".db", ".db-wal", ".db-shm"))]
+        return Footprint(tasks, sum(link in tcp for link in links), len(files))
 
     async def at_rest(self, looks: int = 6) -> Footprint:
         """Return its resources at rest: the minimum of several measurements."""
