@@ -26,7 +26,6 @@ from odar.cli.options import (
 )
 from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json, print_text
-from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
@@ -145,12 +144,7 @@ class Measured:
 
 
 def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *, quiet: bool) -> Measured:
-    """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions.
-
-    A value in dollars or a target is not used: it would take the place of the dials that are compared.
-    """
-    none = {"routing.value_usd": None, "routing.target_calls": None, "routing.target_cost_usd": None}
-    settings = with_values(settings, none)
+    """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions."""
     imported = False
     if data is not None and (is_recording(data) or data.endswith(SUFFIXES[1:])):
         odar, items, imported = _from_recording(settings, data)

@@ -31,6 +31,8 @@ SEED = 42
 FOLDS = 5
 DIALS = ("1", "2", "quality", "5", "7", "balanced", "14", "19", "economy", "35", "50", "100")
 """Dials that are compared, the most expensive first."""
+_NO_OTHER_DIAL = dict.fromkeys(("routing.value_usd", "routing.target_calls", "routing.target_cost_usd"))
+"""Dollars or a target of the user would take the place of the dials that are compared."""
 SELF_CONSISTENCY = (3, 5)
 """Numbers of slow samples of the fixed choices."""
 
@@ -226,7 +228,7 @@ def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list
     """The outcome of each of these settings: the mean over runs that begin with another sample."""
     found = []
     for settings in tried:
-        effective = with_values(table.settings, settings)
+        effective = with_values(table.settings, {**_NO_OTHER_DIAL, **settings})
         policy = table.policy_of(effective)
         first = range(max(1, table.samples(SLOW)))
         runs = [table.walk(policy, dial=effective.dial(), first_sample=each) for each in first]
