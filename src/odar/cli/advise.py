@@ -9,7 +9,6 @@ from typing import Any
 
 import click
 
-from odar.call_prices import call_prices
 from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
@@ -24,11 +23,11 @@ from odar.cli.options import (
     parse_prices,
     settings_options,
 )
-from odar.cli.runs import RunOptions, read_body, record_items, run_options
+from odar.cli.runs import SEED, RunOptions, read_body, record_in_cache, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
-from odar.files import atomic_write, cache_folder, user_path
+from odar.files import atomic_write, user_path
 from odar.lab.calibration.advice import (
     MIN_ITEMS,
     advise,
@@ -38,20 +37,18 @@ from odar.lab.calibration.advice import (
     with_second,
 )
 from odar.lab.recording.files import open_recording, read_table
-from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
+from odar.lab.recording.header import current_prompt_md5s, digest_json
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
-from odar.lab.recording.schema import RecordedItem, Task, item_from_json
+from odar.lab.recording.schema import RecordedItem, Task
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
-from odar.lab.runs.collect import Job, make_items
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.collect import Job
 from odar.lab.selection import select_tasks
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
 AUTO = "auto"
-SEED = 42
 REPEAT_EVERY = 3
 """One of so many questions is asked of slow twice."""
 _SET = question_set("log")
@@ -279,27 +276,10 @@ def _collect(
 ) -> tuple[int, list[RecordedItem], float]:
     """Record the answers that are missing; return the exit code, the complete items, and what was spent."""
     settings = replace(settings, routing=replace(settings.routing, samples=1))
-    odar = Odar(settings)  # makes no call
-    header = header_of(odar)
-    items = make_items(odar, [Job(_SET, task, 0, SEED, asks) for task, asks in asked])
-    name = f"{header.made_by}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
-    with Journal(cache_folder() / "advice" / name, header.to_row()) as journal:
-        expected = _expected(settings, [each.payload for each in journal.missing(items)])
-        code = record_items(run, settings, items, journal, "requests", expected, quiet=quiet)
-        keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
-        spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
-        return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd
-
-
-def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
-    """The calls of some jobs, and their cost at the usual length."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
-    calls = sum(ask.samples for job in jobs for ask in job.asks)
-    if unknown := [card.name for card in cards.values() if card.price is None]:
-        return f'{calls} calls; set [models."{unknown[0]}"] price to know what they cost: '
-    prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
-    cost = sum(price[ask.agent] * ask.samples for job, price in prices for ask in job.asks)
-    return f"{calls} calls, about ${cost:.4f} at the usual length, "
+    jobs = [Job(_SET, task, 0, SEED, asks) for task, asks in asked]
+    name = f"advice/{{}}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
+    code, items, spent_usd = record_in_cache(run, settings, jobs, name, "requests", quiet=quiet)
+    return code, [item.without_tokens() for item in items], spent_usd
 
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:

@@ -155,7 +155,8 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         if not quiet:
             announce_profile(settings)
         fetch_weights(settings, quiet=quiet)
-        odar, items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
+        odar = Odar(settings)
+        items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")

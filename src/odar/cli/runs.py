@@ -1,7 +1,7 @@
 """Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
 
 `run_items` shows the cost of a run, asks for consent, and does the work on the items of a journal. `record_items`
-is the run in which all agents answer the items; `record_questions` makes items and journal too.
+is the run in which all agents answer the items; `record_in_cache` makes items and journal too.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from odar import errors
+from odar.call_prices import call_prices
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
@@ -103,51 +104,49 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 def record_questions(
     run: RunOptions, settings: Settings, questions: list[Question], data: str, *, quiet: bool
-) -> tuple[Odar, list[RecordedItem]]:
-    """Let all agents answer questions, and return an engine and the items that all of them answered.
+) -> list[RecordedItem]:
+    """Let all agents answer questions, and return the items that all of them answered.
 
-    Answers are kept in the cache folder, in one journal for all questions with the same models and prompts, so that
-    only missing ones are asked for. `data` is the file of the questions, which names their set.
+    `data` is the file of the questions, which names their set.
 
     Raises:
         InputError: the questions are those of a benchmark, which scores them in its own way.
     """
     if any(question.by_benchmark for question in questions):
         raise InputError("these questions are scored by a benchmark; record them with `odar eval collect`")
-    recorded = settings.with_default_models()
-    odar = Odar(recorded)  # makes no call
-    header = header_of(odar)
-    # one item for each question
     folds = {task.id: fold for task, fold in select_tasks(questions)}
     source = question_set(Path(data).stem)
-    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
-    # record what is missing, and read all of it
-    path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
-    with Journal(path, header.to_row()) as journal:
-        record_items(run, recorded, items, journal, "items", quiet=quiet)
-        rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
-    return Odar(settings), usable_items(rows, settings, settings.routing.samples)
+    jobs = [Job(source, each, folds.get(each.id, 0), SEED) for each in questions]
+    recorded = settings.with_default_models()
+    _, items, _ = record_in_cache(run, recorded, jobs, "calibration/{}.jsonl", "items", quiet=quiet)
+    return usable_items(items, settings, settings.routing.samples)
+
+
+def record_in_cache(
+    run: RunOptions, settings: Settings, jobs: Sequence[Job], name: str, things: str, *, quiet: bool
+) -> tuple[int, list[RecordedItem], float]:
+    """Let all agents answer the questions of some jobs; return the exit code, the finished items, and what was spent.
+
+    Answers are kept in a journal of the cache folder, so that only missing ones are asked for. In its `name`, {}
+    stands for the digest of models and prompts.
+    """
+    odar = Odar(settings)  # makes no call
+    header = header_of(odar)
+    items = make_items(odar, jobs)
+    with Journal(cache_folder() / name.format(header.made_by), header.to_row()) as journal:
+        code = record_items(run, settings, items, journal, things, quiet=quiet)
+        spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
+        return code, [item_from_json(row) for row in journal.rows(item.key for item in items)], spent_usd
 
 
 def record_items(
-    run: RunOptions,
-    settings: Settings,
-    items: Sequence[WorkItem],
-    journal: Journal,
-    things: str,
-    expected: str = "",
-    *,
-    quiet: bool,
+    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, things: str, *, quiet: bool
 ) -> int:
     """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
 
-    A local model runs once on each core of this process, or once in each Ray worker. `things` and `expected` are
-    those of `confirm_run`.
+    A local model runs once on each core of this process, or once in each Ray worker.
     """
-    if not expected:
-        usual = recorded_asks(settings)
-        calls = sum(ask.samples for item in journal.missing(items) for ask in item.payload.asks or usual)
-        expected = f"at most {calls} calls, "
+    expected = _expected(settings, [item.payload for item in journal.missing(items)])
     open_providers = None
     if uses_local_model(settings):
         settings = with_long_timeouts(settings)
@@ -195,6 +194,20 @@ def run_items(
 
 
 # --- before a run ------------------------------------------------------------------------------------------------
+
+
+def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
+    """The calls of some jobs, and their cost at the usual length."""
+    usual = recorded_asks(settings)
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    calls = f"at most {sum(ask.samples for job in jobs for ask in job.asks or usual)} calls"
+    if unknown := [card.name for card in cards.values() if card.price is None]:
+        return f'{calls}; set [models."{unknown[0]}"] price to know what they cost: '
+    paid = {agent for agent, card in cards.items() if card.price is not None and not card.price.free}
+    prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
+    asked = [(price, ask) for job, price in prices for ask in job.asks or usual if ask.agent in paid]
+    cost = sum(price[ask.agent] * ask.samples for price, ask in asked)
+    return f"{calls}, about ${cost:.4f} at the usual length, " if paid else f"{calls}, "
 
 
 def confirm_run(
