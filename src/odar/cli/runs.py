@@ -35,9 +35,9 @@ from odar.lab.recording.header import header_of
 from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.runs.collect import Job, make_items, open_collect_work, recorded_asks
-from odar.lab.runs.executor import OpenWork, Progress, WorkItem
+from odar.lab.runs.executor import OpenWork, Progress
 from odar.lab.runs.executor import run as run_work
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
 from odar.providers.base import Provider

@@ -14,8 +14,8 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.questions import Question
-from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
-from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.executor import Work, WorkResult, failure
+from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks

@@ -32,8 +32,8 @@ from odar.lab.recording.schema import (
     sum_costs,
     total_cost,
 )
-from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
-from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.executor import Work, WorkResult, failure
+from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.limits import Amounts
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.providers.base import Provider
