@@ -115,8 +115,8 @@ def record_questions(
     if any(question.by_benchmark for question in questions):
         raise InputError("these questions are scored by a benchmark; record them with `odar eval collect`")
     folds = {task.id: fold for task, fold in select_tasks(questions)}
-    source = question_set(Path(data).stem)
-    jobs = [Job(source, each, folds.get(each.id, 0), SEED) for each in questions]
+    task_set = question_set(Path(data).stem)
+    jobs = [Job(task_set, each, folds.get(each.id, 0), SEED) for each in questions]
     recorded = settings.with_default_models()
     _, items, _ = record_in_cache(run, recorded, jobs, "calibration/{}.jsonl", "items", quiet=quiet)
     return usable_items(items, settings, settings.routing.samples)
