@@ -31,7 +31,7 @@ from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare, recommendation
 from odar.lab.calibration.fit import fit_calibration, without_prompts
-from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
+from odar.lab.calibration.items import MIN_ITEMS, ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import Header, current_prompt_md5s, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
@@ -41,8 +41,6 @@ from odar.settings import Settings
 from odar.traces.cut_off import cut_off_warnings
 from odar.types import Query
 
-MIN_ITEMS = 30
-"""Minimum number of items for statistics."""
 MIN_CHOICE = 100
 """Minimum number of items for choosing a policy; with fewer, only statistics are written."""
 out_option = click.option("--out", type=FILE, default="calibration.json", metavar="FILE", help="The calibration.")

@@ -11,6 +11,10 @@ from odar.settings import Settings
 from odar.types import SLOW, Ask, Step
 
 
+MIN_ITEMS = 30
+"""Minimum number of items for statistics and estimates."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScoredItems:
     """Items whose answers all have a score."""
