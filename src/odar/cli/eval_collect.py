@@ -46,7 +46,7 @@ LoadedSet = tuple[TaskSet, list[Task]]
 def collect_command(
     names: tuple[str, ...], out: str, run: RunOptions, quiet: bool, settings: Settings, **options: Any
 ) -> int:
-    """Run both agents on every item of some sets, and record their answers.
+    """Run all agents on every item of some sets, and record their answers.
 
     A SET is a benchmark (`odar eval list`), a JSONL file of your own questions, with query and answer on each line
     as for `odar calibrate`, or a recording: its questions are asked again, with other models or prompts. You can
