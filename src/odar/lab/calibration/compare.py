@@ -127,15 +127,15 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     folds = [number == fold for fold in range(FOLDS)]
     others = [table.replaced(rows=~fold) for fold in folds]
 
-    def judged(belief: bool) -> list[ReplayTable]:
+    def fit_folds(*, belief: bool) -> list[ReplayTable]:
         fits = [fit_calibration(other, belief=belief) for other in others]
         return [table.replaced(rows=fold, calibration=fit) for fold, fit in zip(folds, fits, strict=True)]
 
-    held_out = judged(belief=False)
+    held_out = fit_folds(belief=False)
     # a fitted belief, if it predicts the held-out folds better
     fits_belief = False
     if len(table) >= MIN_BELIEF:
-        fitted = judged(belief=True)
+        fitted = fit_folds(belief=True)
         fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
         held_out = fitted if fits_belief else held_out
     # every choice on the held-out folds
@@ -174,7 +174,7 @@ def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade"
     fixed = max((each for each in allowed if not each.is_cascade), key=worth, default=None)
     if not best.is_cascade or (fixed is not None and not _leads(best, fixed, goal, lead)):
         return fixed or best
-    same = [each for each in allowed if each.is_cascade and each.cascade == best.cascade]
+    same = [each for each in allowed if each.is_cascade and each.cascade_name == best.cascade_name]
     equal = [
         each
         for each in same

@@ -106,14 +106,11 @@ def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = Non
 
 def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     settings = odar.settings
-    facts = (
-        *(question.query, question.path, question.max_cost_usd),
-        *(seed if question.seed is None else question.seed, settings.seed),
-        *(settings.agent(agent) for agent in settings.agent_names),
-        *(settings.policy, settings.routing, settings.fusion, settings.limits),
-        odar.agents.prompts.steps(),
-    )
-    return digest_json(facts)
+    own_seed = seed if question.seed is None else question.seed
+    asked = [question.query, question.path, question.max_cost_usd, own_seed, settings.seed]
+    agents = map(settings.agent, settings.agent_names)
+    decided = [settings.policy, settings.routing, settings.fusion, settings.limits]
+    return digest_json([*asked, *agents, *decided, odar.agents.prompts.steps()])
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
