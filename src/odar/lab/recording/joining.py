@@ -98,7 +98,7 @@ def import_models(
         agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
     }
     items = to_items(joined, odar.estimator, name, price_of)
-    left_out = len({(each.set, each.id) for each in models[agents[FAST]]}) - len(joined)
+    left_out = len(set(map(_named, models[agents[FAST]]))) - len(joined)
     return Imported(imported_header(odar, items, files, price_of), items, agents, left_out)
 
 
@@ -197,8 +197,9 @@ def join_answers(
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
 
-    Ids are not trusted if more than half of the questions with equal ids have different texts. Answers without a
-    score and without a right answer have the score None; if others have one, their questions are left out.
+    Ids are not trusted if one of them has several texts in the file of the fast agent, or if more than half of the
+    questions with equal ids have different texts in different files. Answers without a score and without a right
+    answer have the score None; if others have one, their questions are left out.
 
     Args:
         answers: by agent. Of the slow agent every answer to a question becomes a sample, of the others the first
@@ -257,9 +258,16 @@ def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAns
 def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer]) -> bool:
     """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
     texts = {(each.set, each.id): _normalized(each.query) for each in fast}
+    if len(texts) < len(set(map(_named, fast))):
+        return False
     pairs = [(texts[each.set, each.id], _normalized(each.query)) for each in others if (each.set, each.id) in texts]
     same = sum(one == other for one, other in pairs)
     return bool(pairs) and 2 * same >= len(pairs)
+
+
+def _named(answer: ImportedAnswer) -> tuple[str, str, str]:
+    """What tells the questions of one file apart: its ids may begin again for each subject."""
+    return answer.set, answer.id, _normalized(answer.query)
 
 
 def _normalized(text: str) -> str:
@@ -290,7 +298,9 @@ def to_items(
     """Make recorded items of joined questions.
 
     `name` is the set of questions whose file names none, `prices` are for answers whose cost is not in the file.
+    If several questions have the same id, all are numbered instead.
     """
+    has_ids = len({(own[FAST][0].set, own[FAST][0].id) for own in joined}) == len(joined)
     items: list[RecordedItem] = []
     for answers in joined:
         fast = answers[FAST][0]
@@ -304,7 +314,7 @@ def to_items(
         ]
         items.append(
             RecordedItem(
-                key=ItemKey(set_, fast.id, 0),
+                key=ItemKey(set_, fast.id if has_ids else str(len(items)), 0),
                 category=benchmark.category if benchmark else "Imported",
                 metric=benchmark.metric if benchmark else "score",
                 fold=len(items) % 5,
