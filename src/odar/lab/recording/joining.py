@@ -27,8 +27,8 @@ from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
-_UNCALIBRATED = {"policy": "cascade", "stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
-"""Values of the settings that a calibration can set."""
+_UNCALIBRATED = {"stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
+"""Values of `routing` in place of those that a calibration has fitted to other models."""
 Joined = Mapping[str, Sequence[ImportedAnswer]]
 """The scored answers to one question by agent, which all hold its text and its right answer."""
 
@@ -368,19 +368,18 @@ def imported_header(
         own = header.settings.get(agent) or header.settings[FAST]
         agents[agent] = {**own, "model": model, "alternatives": others, "fallbacks": []}
     further = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+    fitted = {path for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
+    routing = {name: value for name, value in _UNCALIBRATED.items() if ("routing", name) in fitted}
     settings = {
         **header.settings,
+        "policy": "cascade" if ("policy",) in fitted else header.settings["policy"],
         "second": None,
         **agents,
         "agents": further,
         "models": entries,
+        "routing": {**header.settings["routing"], **routing},
         "calibration": "",
     }
-    # what a calibration has set was fitted to other models
-    fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
-    defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}
-    settings |= {"policy": defaults.pop("policy", settings["policy"])}
-    settings |= {"routing": {**settings["routing"], **defaults}}
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     facts = {"imported": hashes, "models": models}
     return replace(
