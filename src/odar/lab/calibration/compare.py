@@ -44,7 +44,7 @@ class Goal:
     dial: str
     """The dial of the user, one of `DIALS` or points."""
     reference_usd: float
-    """The price of one slow call, in which the dial counts."""
+    """The price of one slow call, the unit of the dial."""
     max_calls: float | None = None
     """Maximum of the mean calls of a question."""
     max_cost_usd: float | None = None

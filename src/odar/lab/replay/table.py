@@ -117,7 +117,7 @@ class ReplayTable:
         difficulty: d(x) of each item, in place of the recorded ones.
         header: of the recording, for reports.
 
-    The numbers of a table hold for these settings; `replaced` makes a table with others.
+    A table does not change; `replaced` makes another one.
     """
 
     def __init__(
@@ -188,6 +188,7 @@ class ReplayTable:
         calibration: Calibration | None = None,
         difficulty: Array | None = None,
     ) -> ReplayTable:
+        """The table of these rows, with other settings, calibration or difficulty; that is given for all rows."""
         picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
         return ReplayTable(
             [self.items[row] for row in picked],

@@ -205,7 +205,7 @@ class ItemCalls:
         self.attempts += attempts
 
     def _first_request(self, ask: Ask) -> int:
-        """The number of the first request of an agent at a step; those of one item are numbered."""
+        """The number of an agent's first request at a step; requests are numbered in the order of `asks`."""
         place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
         return sum(each.samples for each in self.asks[:place])
 
