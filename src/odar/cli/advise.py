@@ -199,7 +199,9 @@ def _recorded(
     if not compared:
         raise InputError("there are no recorded questions with comparable answers of all agents")
     candidates = {name: settings.agent(name).model for name in settings.agent_names if name not in (FAST, SLOW)}
-    return RecordedAnswers(compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions")
+    return RecordedAnswers(
+        compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions"
+    )
 
 
 def _from_log(

@@ -125,7 +125,7 @@ def record_questions(
 def record_in_cache(
     run: RunOptions, settings: Settings, jobs: Sequence[Job], name: str, things: str, *, quiet: bool
 ) -> tuple[int, list[RecordedItem], float]:
-    """Let all agents answer the questions of some jobs; return the exit code, the finished items, and what was spent.
+    """Let all agents answer the questions of jobs; return the exit code, the finished items, and what was spent.
 
     Answers are kept in a journal of the cache folder, so that only missing ones are asked for. In its `name`, {}
     stands for the digest of models and prompts.
