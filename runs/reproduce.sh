@@ -12,7 +12,7 @@ items=${ITEMS:-48} # six of each of the eight domains
 out=${OUT:-runs/starter}
 started=$(date +%s)
 
-if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import matplotlib, pyarrow, scipy' 2>/dev/null; then
+if [ ! -x .venv/bin/odar ] || ! .venv/bin/python -c 'import jinja2, matplotlib, pyarrow' 2>/dev/null; then
   echo "installing odar[evals] into .venv"
   [ -x .venv/bin/python ] || "${PYTHON:-python3}" -m venv .venv
   .venv/bin/python -m pip install --quiet --disable-pip-version-check -e '.[evals]'

@@ -29,7 +29,9 @@ def chosen(*vendors):
         (("OPENAI", "ANTHROPIC"), ("custom", "gpt-5.6-luna", "gpt-5.6-sol")),
         (("ANTHROPIC", "DEEPSEEK"), ("custom", "claude-haiku-5-5", "claude-sonnet-5-5")),
         (("MISTRAL", "DEEPSEEK"), ("custom", "mistral-small-latest", "deepseek-v4-pro")),
-        (("OPENROUTER",), ("local", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")),
+        (("OPENROUTER",), ("custom", "openrouter/openai/gpt-5.6-luna", "openrouter/openai/gpt-5.6-sol")),
+        (("OPENROUTER", "OPENAI"), ("custom", "gpt-5.6-luna", "gpt-5.6-sol")),
+        (("TOGETHER",), ("local", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b")),
     ],
 )
 def test_keys_choose_the_models(vendors, expected):
@@ -42,7 +44,8 @@ def test_several_keys_choose_a_second_model_of_another_family():
     assert settings.second is not None and settings.second.temperature == settings.fast.temperature
     fast, second = settings.card(settings.fast.model), settings.card(settings.second.model)
     assert (fast.model_family, second.model_family) == ("gpt", "claude")
-    assert load_settings(config="/dev/null", environ={"OPENAI_API_KEY": "sk"}).second is None
+    alone = {"OPENAI_API_KEY": "sk", "OPENROUTER_API_KEY": "sk"}  # both have gpt
+    assert load_settings(config="/dev/null", environ=alone).second is None
 
 
 def test_every_default_model_is_in_the_catalogue_with_a_price():
@@ -61,7 +64,7 @@ def test_the_reason_names_the_keys_and_never_shows_them():
         "OPENAI_API_KEY and MISTRAL_API_KEY are set"
     )
     unknown = load_settings(environ={"TOGETHER_API_KEY": "sk-3"}, config="/dev/null")
-    assert unknown.profile_reason == "TOGETHER_API_KEY is set but has no default models"
+    assert unknown.profile_reason == "TOGETHER_API_KEY is set, but there is no default model: name together/MODEL"
 
 
 def test_what_the_user_names_wins_over_keys(tmp_path):

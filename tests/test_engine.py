@@ -126,7 +126,7 @@ async def test_an_exception_in_one_agent_cancels_the_other():
     assert slow.in_flight == 0
 
 
-@pytest.mark.parametrize("limit", [float("nan"), -1.0])
+@pytest.mark.parametrize("limit", [float("nan"), -1.0, "3"])
 async def test_an_invalid_limit_is_rejected(limit):
     odar, _, _ = engine()
     with pytest.raises(InputError, match="is not a limit"):

@@ -179,19 +179,26 @@ async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():
     assert any("get no tools" in reason for reason in answer.trace.degradations)
 
 
+def cascade_of_three(cheap, dear):
+    """Two cheap models of different families with one script, and a slow one that is ten times as expensive."""
+    low = {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}}
+    high = {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 10, "output": 40}}
+    models = {"quick": low, "other": {**low, "family": "other"}, "deep": high}
+    return engine(cheap, dear, difficulty=0.1, policy="cascade", models=models, second__model="other")
+
+
+@pytest.mark.parametrize(("said", "asks_slow"), [("Answer: 1609", False), ("I do not know that.", True)])
+async def test_models_that_know_no_answer_agree_on_nothing(said, asks_slow):
+    odar, _, slow = cascade_of_three(say(said), say("Answer: 1967"))
+    answer = await odar.aask("In which year did The Master and Margarita appear?")
+    assert bool(slow.requests) is asks_slow
+    assert answer.final == ("1967" if asks_slow else "1609")
+
+
 async def test_a_tool_call_on_which_fast_and_second_agree_at_quality():
     """Without the dial, one call is enough: no public recording teaches how likely a tool call is right."""
     script = calls('{"city": "Rome"}', '{"city":  "Rome"}')
-    dear = {"provider": "slow", "logprobs": True, "n": True, "price": {"input": 10, "output": 40}}
-    cheap = {"provider": "fast", "logprobs": True, "n": True, "price": {"input": 1, "output": 4}}
-    odar, _, slow = engine(
-        script,
-        script,
-        difficulty=0.1,
-        policy="cascade",
-        models={"quick": cheap, "other": {**cheap, "family": "other"}, "deep": dear},
-        second__model="other",
-    )
+    odar, _, slow = cascade_of_three(script, script)
     query = Query.from_messages(
         (Message("user", "How warm is it in Rome?"),), ChatParameters(tools=(Tool("weather", "", CITY),))
     )

@@ -14,7 +14,7 @@ WRITERS = {
     "explanations": "docsite.explanations:write_explanations",
     "screenshots": "docsite.screenshots:write_screenshots",
 }
-"""What writes pages and figures, imported when it runs: some need matplotlib, scipy or a browser."""
+"""What writes pages and figures, imported when it runs: some need matplotlib or a browser."""
 
 
 def main(arguments: list[str]) -> int:

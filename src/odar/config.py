@@ -166,7 +166,8 @@ def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool)
     if models is None and servers:
         models = models_of_servers(providers)
     if models is None:
-        others = [f"{key} is set but has no default models" for key in keys_of(providers, environ).values()]
+        keys = keys_of(providers, environ).items()
+        others = [f"{key} is set, but there is no default model: name {name}/MODEL" for name, key in keys]
         return {("profile",): "local"}, ", ".join(others) or "no API key is set and no local server answers"
     named = {("fast", "model"): models.fast, ("second", "model"): models.second, ("slow", "model"): models.slow}
     return {("profile",): "custom"} | {path: model for path, model in named.items() if model}, models.reason

@@ -1,7 +1,7 @@
 """The models of the agents if the user names none: of the API keys that are set, or of a server that answers.
 
 Among several vendors the fast model is the cheapest, preferably with log-probabilities. The second is the cheapest
-of another vendor. The slow model is the most expensive of the strong ones. Among the models of local servers, the
+of another family. The slow model is the most expensive of the strong ones. Among the models of local servers, the
 fast one is the smallest and the slow one the largest.
 """
 
@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from odar.catalogue import ModelCard
 from odar.prices import find_price
 
 TIMEOUT_S = 0.5
@@ -31,7 +32,7 @@ class DefaultModels(NamedTuple):
     slow: str
     reason: str
     second: str = ""
-    """A cheap model of another vendor than the fast one; may be empty."""
+    """A cheap model of another family than the fast one; may be empty."""
 
 
 def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]) -> DefaultModels | None:
@@ -49,7 +50,7 @@ def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]
 
     def price(name: str, model: str) -> float:
         own = models.get(model, {}).get("price", {})
-        known = find_price(name, providers[name].get("base_url", ""), model)
+        known = find_price(name, providers[name].get("base_url", ""), model.removeprefix(f"{name}/"))
         prices = {"input": known.price.input, "output": known.price.output, **own} if known else own
         return float(prices.get("input") or 0.0) + float(prices.get("output") or 0.0)
 
@@ -61,8 +62,12 @@ def models_of_keys(providers: Tables, models: Tables, environ: Mapping[str, str]
     are = "is" if len(vendors) == 1 else "are"
     named = " and ".join(keys[name] for name in vendors)
     fast = (with_logprobs or cheap)[0]
-    second = next((model for model in cheap if model != fast), "")
+    second = next((model for model in cheap if _family(model) != _family(fast)), "")
     return DefaultModels(fast, strong, f"{named} {are} set", second)
+
+
+def _family(model: str) -> str:
+    return ModelCard(model, "", model).model_family
 
 
 def keys_of(providers: Tables, environ: Mapping[str, str]) -> dict[str, str]:

@@ -67,11 +67,10 @@ class UnknownName(UsageError):
     "unknown fusion rule 'majorty'; did you mean 'majority'? (known: fep, majority)"
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], remedy: str = "") -> None:
         names = sorted(known)
-        super().__init__(
-            f"unknown {kind} {name!r}{did_you_mean(name, names)} (known: {', '.join(names) or 'none'})"
-        )
+        remedy = remedy or f"known: {', '.join(names) or 'none'}"
+        super().__init__(f"unknown {kind} {name!r}{did_you_mean(name, names)} ({remedy})")
 
 
 class ProviderError(OdarError):

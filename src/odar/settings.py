@@ -313,7 +313,8 @@ class Settings:
         for name, server in self.providers.items():
             if server.strong and find_price(name, server.base_url, model) is not None:
                 return self._unlisted_card(model, name, model)
-        raise UnknownName("model", model, self.models)
+        remedy = "`odar models` lists the known ones; any other is PROVIDER/MODEL, such as openai/gpt-5.1"
+        raise UnknownName("model", model, self.models, remedy)
 
     def _unlisted_card(self, name: str, provider: str, model: str) -> ModelCard:
         logprobs = self.providers[provider].kind != "anthropic"

@@ -41,7 +41,7 @@ def test_a_file_of_questions(odar, provider, tmp_path):
         (["difficulty", "x", "--file", "y"], "give a query or --file"),
         (["difficulty", " \n"], "the question is empty"),
         (["difficulty", "--file", "none.jsonl"], "cannot be read"),
-        (["difficulty", "--file", "odar.toml"], "line 2: "),
+        (["difficulty", "--file", "odar.toml"], "line 2 and 8 more: "),
     ],
 )
 def test_invalid_input_is_a_one_line_error(odar, provider, arguments, message):

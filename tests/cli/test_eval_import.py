@@ -35,6 +35,7 @@ def test_a_table_of_two_models_is_imported_and_summarised(odar, provider, pair, 
     assert all(name in result.out for name in names)
     assert "APGR of the belief" in result.out and "prices are nominal" in result.out
     assert "the price of large is unknown; set it with --price large=IN,OUT" in result.err
+    assert "answers of small have no token counts" in result.err and "price of small" not in result.err
     assert provider.requests == []  # no call is made
     items = list(open_recording(tmp_path / "pair.jsonl.gz").items())
     assert [len(item.attempts) for item in items] == [2] * 60

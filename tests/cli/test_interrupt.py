@@ -53,6 +53,7 @@ def test_an_interrupted_command_can_be_resumed(odar, provider, ctrl_c, name, at)
     result = odar(*COMMANDS[name])
     assert result.code == 130
     assert result.err.strip().endswith("odar: interrupted")
+    assert "the same command continues from here" in result.err
     asked = len(provider.requests)
     assert at < asked <= at + 2  # nobody was asked after it but who was being asked
     ctrl_c(None)

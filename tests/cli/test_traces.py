@@ -237,3 +237,9 @@ def test_an_unknown_baseline_is_unknown(odar, put):
     shown = odar("traces", "--summary").out
     assert "one slow call a question unknown" in " ".join(shown.split())
     assert "without 3 questions of unknown cost" in shown
+
+
+def test_an_unknown_cost_is_not_free(odar, put):
+    put(*(make_record(id=f"a{i}", cost=None, baseline=None) for i in range(3)), FAILED)
+    shown = odar("traces", "--summary").out
+    assert "the cost of 3 is unknown; 1 failed" in shown and "free" not in shown

@@ -74,7 +74,7 @@ def test_a_worse_estimator_is_not_written(odar, provider, tmp_path):
     [
         (["few.jsonl"], "20 rows cannot teach an estimator; at least 40"),
         (["none.jsonl"], "cannot be read"),
-        (["odar.toml"], "odar.toml: line 2: "),
+        (["odar.toml"], "odar.toml: line 2 and 8 more: is not JSON"),
         (["data.jsonl", "--out", "estimator.txt"], "must end in .json"),
         (["data.jsonl", "--out", "no/such/e.json"], "cannot be written"),
     ],

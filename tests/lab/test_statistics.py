@@ -10,6 +10,7 @@ from scipy import stats
 
 from odar.errors import InputError
 from odar.lab.statistics import (
+    _t_quantile,
     benjamini_hochberg,
     difference,
     fold_interval,
@@ -39,6 +40,11 @@ def test_the_t_interval_over_five_folds_matches_the_table():
 def test_equal_folds_have_no_width_and_one_fold_no_interval():
     assert fold_interval([1, 0] * 4, [0, 0, 1, 1, 2, 2, 3, 3]).high == 0.5
     assert np.isnan(fold_interval([1, 0], [0, 0]).low)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 9, 28, 29, 5000])
+def test_t_quantiles_are_scipys(freedom):
+    assert _t_quantile(freedom) == pytest.approx(stats.t.ppf(0.975, freedom), abs=1e-9)
 
 
 def test_mcnemar_exact_by_hand():

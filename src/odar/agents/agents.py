@@ -85,8 +85,9 @@ class Agents:
         if max_calls is None and max_cost_usd is None and deadline_s is None:
             return Ledger(self._limits)
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
-        if bad := [f"{name} = {value}" for name, value in given.items() if value is not None and not value >= 0]:
-            raise InputError(f"{bad[0]} is not a limit; it must be a number of at least 0")
+        for name, value in given.items():
+            if value is not None and not (isinstance(value, int | float) and value >= 0):
+                raise InputError(f"{name} = {value!r} is not a limit; it must be a number of at least 0")
         return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
 
     def sources(self) -> dict[tuple[str, Step], Source]:

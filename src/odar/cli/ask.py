@@ -165,7 +165,7 @@ def _spinner(visible: bool) -> Iterator[Callable[[Decision | None], None]]:
             if decision is None:
                 status.stop()
             else:
-                status.update(f"{decision.stage or 'done'}: {decision.reason}")
+                status.update(f"asking {decision.stage}" if decision.stage else "done")
 
         yield update
 

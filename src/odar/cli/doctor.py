@@ -114,7 +114,9 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
         with open_archive(settings) as archive:
             overview = archive.overview(Filter(since=parse_time("7d")))
     except OdarError as error:
-        yield Finding("traces", True, f"cannot be read: {error}")
+        yield Finding(
+            "traces", False, f"cannot be read: {error}", "store.url = another place, or store.enabled = false"
+        )
         return
     for warning in warnings_of(overview, settings):
         yield Finding("traces", True, f"last 7 days: {warning}", "odar traces --summary --since 7d")

@@ -30,7 +30,6 @@ _ENERGIES = {
 _LEGEND = "E energy per character · V varentropy · F = E + λV · F̃ aligned · * chosen"
 _MAX_FEATURES = 5
 """Number of features to show: those with the largest contributions."""
-_NO_PRICE = 'unknown: a price (price of [models."NAME"] in odar.toml) or a token count is missing'
 
 
 def print_explanation(answer: Answer, query: Query, profile_reason: str, *, verbose: bool = False) -> None:
@@ -97,7 +96,9 @@ def document_facts(document: Mapping[str, Any], *, verbose: bool = False) -> Ite
             yield from _plan_facts(plan)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    yield "cost", spend_line(spend["cost_usd"], document["baseline_usd"], _NO_PRICE)
+    costless = next((call["model"] for call in document["calls"] if call["cost_usd"] is None), "NAME")
+    missing = f'unknown: a price (price of [models."{costless}"] in odar.toml) or a token count is missing'
+    yield "cost", spend_line(spend["cost_usd"], document["baseline_usd"], missing)
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason

@@ -8,7 +8,7 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import plain_table, print_json, print_table
+from odar.cli.terminal import plain_table, print_columns, print_json, print_table
 from odar.providers.weights import catalogue, weights_status
 from odar.settings import Settings
 
@@ -33,19 +33,16 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
     if as_json:
         print_json([dataclasses.asdict(card) for card in cards])
         return
-    rows = (
-        (
-            _with_agents(card.name, settings),
-            card.provider,
-            card.model_family,
-            f"{card.context:,}" if card.context else "",
-            " ".join(ability for ability in ("logprobs", "n", "images") if getattr(card, ability)),
-            _price_text(card.price),
-            card.price_date or "",
-        )
-        for card in cards
-    )
-    print_table(plain_table("model", "provider", "family", "context", "can", "price", "of", no_wrap=True), rows)
+    columns = {
+        "model": [_with_agents(card.name, settings) for card in cards],
+        "price": [_price_text(card.price) for card in cards],
+        "provider": [card.provider for card in cards],
+        "context": [f"{card.context:,}" if card.context else "" for card in cards],
+        "can": [" ".join(name for name in ("logprobs", "n", "images") if getattr(card, name)) for card in cards],
+        "family": [card.model_family for card in cards],
+        "price read": [card.price_date or "" for card in cards],
+    }
+    print_columns(columns, left=columns.keys() - {"context"})
 
 
 def _list_local(settings: Settings, *, as_json: bool) -> None:

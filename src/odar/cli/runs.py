@@ -22,7 +22,7 @@ from typing import Any, TypeVar, cast
 import click
 
 from odar import errors
-from odar.call_prices import call_prices
+from odar.call_prices import call_prices, is_nominal
 from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
@@ -146,7 +146,7 @@ def record_items(
 
     A local model runs once on each core of this process, or once in each Ray worker.
     """
-    expected = _expected(settings, [item.payload for item in journal.missing(items)])
+    expected = expected_cost(settings, [item.payload for item in journal.missing(items)])
     open_providers = None
     if uses_local_model(settings):
         settings = with_long_timeouts(settings)
@@ -178,36 +178,26 @@ def run_items(
     """
     todo = journal.missing(items)
     confirm_run(run, settings, todo, len(items), things, expected)
-    with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
-        running = run_work(
-            items,
-            on_engine(run, work),
-            journal,
-            rates=rates_of(settings),
-            concurrency=run.concurrency,
-            budget_usd=run.budget,
-            on_progress=on_progress,
-        )
-        done = asyncio.run(running)
+    try:
+        with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
+            running = run_work(
+                items,
+                on_engine(run, work),
+                journal,
+                rates=rates_of(settings),
+                concurrency=run.concurrency,
+                budget_usd=run.budget,
+                on_progress=on_progress,
+            )
+            done = asyncio.run(running)
+    except KeyboardInterrupt:
+        notice("the same command continues from here; what is paid for is kept")
+        raise
     failed = [item.key for item in items if item.key in journal.entries and journal.entries[item.key].failed]
     return done, {row["id"]: row["error"] for row in map(json.loads, journal.lines(failed))}
 
 
 # --- before a run ------------------------------------------------------------------------------------------------
-
-
-def _expected(settings: Settings, jobs: Sequence[Job]) -> str:
-    """The calls of some jobs, and their cost at the usual length."""
-    usual = recorded_asks(settings)
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
-    calls = f"at most {sum(ask.samples for job in jobs for ask in job.asks or usual)} calls"
-    if unknown := [card.name for card in cards.values() if card.price is None]:
-        return f'{calls}; set [models."{unknown[0]}"] price to know what they cost: '
-    paid = {agent for agent, card in cards.items() if card.price is not None and not card.price.free}
-    prices = [(job, call_prices(cards, job.task.query.estimated_tokens)[0]) for job in jobs]
-    asked = [(price, ask) for job, price in prices for ask in job.asks or usual if ask.agent in paid]
-    cost = sum(price[ask.agent] * ask.samples for price, ask in asked)
-    return f"{calls}, about ${cost:.4f} at the usual length, " if paid else f"{calls}, "
 
 
 def confirm_run(
@@ -236,6 +226,20 @@ def confirm_run(
         if not sys.stdin.isatty():
             raise InputError("this costs money; add --budget USD or --yes to go on")
         click.confirm("go on?", abort=True, err=True)
+
+
+def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
+    """The calls of some jobs, and their cost at the usual length, for `confirm_run`."""
+    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    asks = [(job, ask) for job in jobs for ask in job.asks or recorded_asks(settings)]
+    calls = f"at most {sum(ask.samples for _, ask in asks)} calls"
+    if unknown := [card.name for card in cards.values() if card.price is None]:
+        return f'{calls}; set [models."{unknown[0]}"] price to know what they cost: '
+    if is_nominal(cards):
+        return f"{calls}, "
+    prices = {job.key: call_prices(cards, job.task.query.estimated_tokens)[0] for job in jobs}
+    cost = sum(prices[job.key][ask.agent] * ask.samples for job, ask in asks)
+    return f"{calls}, about ${cost:.4f} at the usual length, "
 
 
 def with_long_timeouts(settings: Settings) -> Settings:

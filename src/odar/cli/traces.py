@@ -232,7 +232,8 @@ def _print_summary(overview: dict[str, Any]) -> None:
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
-        spent += f"; the cost of {overview['cost_unknown']:,} is unknown"
+        known = f"{spent}; the" if overview["cost_usd"] else "the"
+        spent = f"{known} cost of {overview['cost_unknown']:,} is unknown"
     console = page_console()
     console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")

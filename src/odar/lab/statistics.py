@@ -1,12 +1,11 @@
-"""Comparisons of policies (SPEC 7.4): intervals over folds, paired differences, tests, corrections for many tests.
-
-Distributions are scipy.special's, loaded when first needed: importing scipy.stats takes longer than a replay.
-"""
+"""Comparisons of policies (SPEC 7.4): intervals over folds, paired differences, tests, adjusted p-values."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,9 +52,8 @@ class Difference:
 
     def items_needed(self, points: float) -> int:
         """To show a difference of `points` percentage points at p < 0.05 with 80% power."""
-        from scipy.special import ndtri
-
-        z = ndtri(1 - (1 - LEVEL) / 2) + ndtri(POWER)
+        normal = NormalDist()
+        z = normal.inv_cdf(1 - (1 - LEVEL) / 2) + normal.inv_cdf(POWER)
         return int(np.ceil(z**2 * self.variance / (points / 100) ** 2))
 
 
@@ -100,11 +98,26 @@ def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
     return float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
 
 
+@cache
 def _t_quantile(freedom: int) -> float:
-    """The quantile of the t distribution for a two-sided 95% interval."""
-    from scipy.special import stdtrit
+    """The quantile of the t distribution for a two-sided 95% interval.
 
-    return float(stdtrit(freedom, 1 - (1 - LEVEL) / 2))
+    For a whole number of degrees of freedom, P(|T| < √freedom · tan a) is a finite sum of powers of cos a
+    (Abramowitz and Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
+    """
+    powers = np.arange(freedom % 2, freedom - 1, 2)
+    factors = np.cumprod(np.append(1.0, (powers[:-1] + 1) / (powers[:-1] + 2)))[: len(powers)]
+    low, high = 0.0, np.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        inside = np.sin(angle) * float((factors * np.cos(angle) ** powers).sum())
+        if freedom % 2:
+            inside = (angle + inside) * 2 / np.pi
+        if inside < LEVEL:
+            low = angle
+        else:
+            high = angle
+    return float(np.sqrt(freedom) * np.tan(low))
 
 
 def difference(
@@ -164,13 +177,14 @@ def sign_flip_test(differences: ArrayLike, resamples: int) -> float:
 
 def mcnemar_test(first: ArrayLike, second: ArrayLike) -> float:
     """McNemar's p-value, exact and two-sided, of two lists of right (1) and wrong (0)."""
-    from scipy.special import bdtr
-
     a = np.asarray(first).astype(bool)
     b = np.asarray(second).astype(bool)
     better = int((a & ~b).sum())
     worse = int((~a & b).sum())
-    return min(1.0, 2 * float(bdtr(min(better, worse), better + worse, 0.5)))
+    differing = better + worse
+    i = np.arange(min(better, worse))
+    log_binomials = np.append(0.0, np.cumsum(np.log((differing - i) / (i + 1))))
+    return min(1.0, 2 * float(np.exp(log_binomials - differing * np.log(2)).sum()))
 
 
 def benjamini_hochberg(p: Sequence[float | None]) -> list[float | None]:

@@ -31,6 +31,15 @@ _JUDGMENT = re.compile(
 )
 """**Judgment:** incorrect, or the bare word CORRECT"""
 _YES_NO = re.compile(r"\W*(?:yes|no)\b", re.IGNORECASE)
+_REFUSAL = re.compile(
+    r"\W{0,3}(?:(?:i'm |i am )?sorry,? (?:but )?)?(?:i (?:really |just )?(?:do not|don't) know"
+    r"|(?:i am|i'm) (?:not sure|not certain|unable to)"
+    r"|i (?:cannot|can't|can not) (?:answer|say|tell|determine|help))\b",
+    re.IGNORECASE,
+)
+"""I do not know. Sorry, but I cannot answer that."""
+_LONGEST_REFUSAL = 200
+"""Characters of an answer above which it says more than that."""
 _PLACEHOLDER = re.compile(r"</?(?:response|answer)>", re.IGNORECASE)
 """Copied from the instructions: Answer: <response>"""
 _FENCE = "```"
@@ -48,6 +57,15 @@ def extract_answer(text: str) -> str:
     """
     found = find_answer(text)
     return text.strip() if found is None else found
+
+
+def is_refusal(answer: str) -> bool:
+    """Whether an answer only says that there is none; two of them agree on nothing.
+
+    >>> is_refusal("I'm sorry, but I don't know."), is_refusal("I know that it is 4.")
+    (True, False)
+    """
+    return len(answer) <= _LONGEST_REFUSAL and _REFUSAL.match(answer.replace("\u2019", "'")) is not None
 
 
 def find_answer(text: str) -> str | None:

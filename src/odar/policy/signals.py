@@ -19,7 +19,7 @@ from importlib import resources
 import numpy as np
 from numpy.typing import ArrayLike
 
-from odar.policy.answers import MAX_ANSWER_WORDS
+from odar.policy.answers import MAX_ANSWER_WORDS, is_refusal
 from odar.policy.arrays import Array
 from odar.types import Candidate, Token
 
@@ -68,7 +68,7 @@ class AnswerSignals:
     answer_logprob: float | None = None
     """Log-probability of the final answer: the sum over its tokens."""
     finished: bool = True
-    """False if it was cut off before its answer, or has none."""
+    """False if it was cut off before its answer, or has none, or only says so."""
 
 
 class QuantileTables:
@@ -166,7 +166,9 @@ def answer_signals(candidate: Candidate) -> AnswerSignals:
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
         # The sum over a tool call depends mostly on the length of its arguments.
         answer_logprob=None if candidate.tool_calls else answer_logprob(candidate.tokens, candidate.answer),
-        finished=not cut_off and (candidate.stated or bool(candidate.answer.strip())),
+        finished=not cut_off
+        and (candidate.stated or bool(candidate.answer.strip()))
+        and not is_refusal(candidate.answer),
     )
 
 

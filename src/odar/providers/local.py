@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import threading
 import time
@@ -28,6 +29,7 @@ from odar.providers.llamacpp import (
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import NO_USAGE, Token, Usage
 
+_LOG = logging.getLogger(__name__)
 DEFAULT_CONTEXT = 4096
 """Tokens of prompt and answer together, if the catalogue has no value."""
 RETRY_DOWNLOAD_S = 60.0
@@ -51,7 +53,8 @@ class LocalProvider(Provider):
         copies: how often each model is loaded, for long runs: two copies with one thread each do twice the work of
             one copy, while one copy with two threads does half as much again.
         on_progress: called from another thread while weights are downloaded.
-        on_message: called from another thread with a line for the user, such as where weights come from.
+        on_message: called from another thread with a line for the user, such as where weights come from; by default
+            it is logged as a warning, which Python prints.
     """
 
     def __init__(
@@ -71,7 +74,7 @@ class LocalProvider(Provider):
         self._parallel = parallel
         self._copies = copies
         self._on_progress = on_progress
-        self._on_message = on_message
+        self._on_message = on_message or _LOG.warning
         self._engines: dict[str, list[Engine]] = {}
         """The copies of each model."""
         self._failed_downloads: dict[str, tuple[float, str]] = {}

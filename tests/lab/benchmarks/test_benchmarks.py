@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import pickle
 import sys
 from pathlib import Path
 
@@ -290,3 +291,9 @@ def test_a_missing_hub_client_names_the_extra_to_install(monkeypatch):
 def test_mathvista_scores_words_exactly_and_numbers_to_their_precision(gold, answer, kind, precision, score):
     task = Task("t", Query("?"), {"answer": gold, "type": kind, "precision": precision})
     assert BENCHMARKS["mathvista"].score(task, answer, answer) == score
+
+
+@pytest.mark.parametrize("name", [*NAMES, "starter+masking"])
+def test_every_benchmark_can_be_pickled_for_ray(name):
+    benchmark = BENCHMARKS[name]
+    assert pickle.loads(pickle.dumps(benchmark)).name == name

@@ -43,7 +43,7 @@ def test_every_field_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        ("{", "line 2: Expecting property name"),
+        ("{", "line 2: is not JSON .Expecting property name"),
         ("[]", "line 2: Expected `object`, got `array`"),
         ({}, "line 2: must have either query or messages"),
         ({"query": "x", "messages": []}, "either query or messages"),
@@ -63,7 +63,7 @@ def test_every_field_is_read(tmp_path):
         ({"query": "x", "id": ["a"]}, "at `\\$.id`"),
         ({"query": "x", "image": 7}, "Expected `str \\| null`, got `int` - at `\\$.image`"),
         ({"query": "x", "image": "none.png"}, "none.png' cannot be read"),
-        ({"query": "x", "pth": "hard"}, "unknown field `pth`"),
+        ({"query": "x", "pth": "hard"}, "unknown field 'pth'; did you mean 'path'. .known: query, messages, "),
         ({"query": "x", "id": "1"}, "id '1' is that of line 1 too"),
         (b"\xff".decode("latin-1"), "line 2"),
     ],
@@ -74,8 +74,9 @@ def test_a_bad_line_is_named(tmp_path, row, why):
 
 
 def test_several_bad_lines_are_reported_together(tmp_path):
-    with pytest.raises(InputError, match=r"line 1: .*line 2: .*line 3: .*\(and 2 more bad lines\)"):
-        load(tmp_path, *[{"query": 1}] * 5)
+    faults = [{"query": 1}, {"query": 2}, {"question": "x"}, {"query": " "}, {"id": 1}]
+    with pytest.raises(InputError, match=r"line 1 and 1 more: .*line 3: unknown .*line 4: .*\(and 1 more\)"):
+        load(tmp_path, *faults)
 
 
 def test_a_missing_or_empty_file_is_an_error(tmp_path):

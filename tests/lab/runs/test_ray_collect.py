@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
 from functools import partial
 
-import pytest
-
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.lab.benchmarks.base import BENCHMARKS, NAMES
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.header import header_of
 from odar.lab.runs.collect import Job, make_items, open_collect_work
@@ -65,9 +61,3 @@ async def test_ray_and_local_engine_collect_the_same_panel(cluster, tmp_path):
         assert (done.done, done.failed) == (6, 0)
         assert (len(server.paid), set(server.paid.values())) == (6 * CALLS, {2})  # once by each engine
         assert comparable(panel.entries("ray")) == comparable(panel.entries("local"))
-
-
-@pytest.mark.parametrize("name", [*NAMES, "starter+masking"])
-def test_every_benchmark_can_be_pickled(name):
-    benchmark = BENCHMARKS[name]
-    assert pickle.loads(pickle.dumps(benchmark)).name == name

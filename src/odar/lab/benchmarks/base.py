@@ -205,7 +205,15 @@ class Benchmarks(Registry[Benchmark]):
             return benchmark
         if attack not in ATTACKS:
             raise UnknownName("attack", attack, ATTACKS)
-        return replace(benchmark, name=name, load=lambda folder=None: map(ATTACKS[attack], benchmark.load(folder)))
+        return replace(benchmark, name=name, load=partial(_load_rewritten, attack, benchmark.load))
+
+
+def _load_rewritten(attack: str, load: Callable[..., Iterator[Task]], folder: str | None = None) -> Iterator[Task]:
+    return map(ATTACKS[attack], load(folder))
+
+
+def _load_starter(folder: str | None = None) -> Iterator[Task]:
+    return iter(starter_questions())
 
 
 _STARTER = Benchmark(
@@ -213,7 +221,7 @@ _STARTER = Benchmark(
     category="Starter",
     metric="accuracy",
     score=question_set("starter").score,
-    load=lambda folder=None: iter(starter_questions()),
+    load=_load_starter,
     source="shipped:odar/data/starter.jsonl",
     size=236,
     licence="Apache-2.0",

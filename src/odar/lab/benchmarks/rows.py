@@ -11,6 +11,7 @@ import re
 import statistics
 from base64 import b64decode
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from odar.inputs import image_from_bytes
@@ -377,8 +378,12 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
 
 
 def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
-    """A grader that compares only the gold with the answer."""
-    return lambda task, _, answer: compare(task.gold, answer)
+    """A grader that compares only the gold with the answer; it can be pickled, for Ray."""
+    return partial(_compare_with_gold, compare)
+
+
+def _compare_with_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    return compare(task.gold, answer)
 
 
 TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {

@@ -133,8 +133,10 @@ class Advice:
         what = "is right" if self.labelled else f"gives {slow}'s answer"
         change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
         cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
-        rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call"
+        rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call of ordinary length"
         why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
+        if abs(points) < 0.05 and abs(dearer) < 0.5:
+            why = f"the nearest cascade ({nearest.settings['routing.dial']}) asks {model} too, nearly every time"
         chance = ""
         if self.goal.worth(nearest).mean() > self.goal.worth(best).mean():
             chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."

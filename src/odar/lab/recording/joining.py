@@ -43,6 +43,8 @@ class Imported:
     """The model of each agent."""
     left_out: int
     """Questions of the fast model that are not in all files, or that alone have no label."""
+    unpriced: frozenset[str]
+    """Models of unknown price."""
 
     @property
     def warnings(self) -> list[str]:
@@ -58,6 +60,9 @@ class Imported:
             )
         return found + [
             f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
+            if model in self.unpriced
+            else f"answers of {model} have no token counts, so costs follow from the length of the texts; name "
+            "their columns with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
             for model in sorted({each.model for each in attempts if each.output_usd is None})
         ]
 
@@ -99,7 +104,8 @@ def import_models(
     }
     items = to_items(joined, odar.estimator, name, price_of)
     left_out = len(set(map(_named, models[agents[FAST]]))) - len(joined)
-    return Imported(imported_header(odar, items, files, price_of), items, agents, left_out)
+    unpriced = frozenset(model for agent, model in agents.items() if price_of[agent] is None)
+    return Imported(imported_header(odar, items, files, price_of), items, agents, left_out, unpriced)
 
 
 # --- the agent of each model, by cost ----------------------------------------------------------------------------

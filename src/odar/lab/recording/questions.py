@@ -5,6 +5,7 @@ Every line is checked before the first call is paid for, and an error names the 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 
-from odar.errors import InputError
+from odar.errors import InputError, did_you_mean
 from odar.files import user_path
 from odar.formats import MAX_NUMBER, load_json
 from odar.inputs import check_text, load_image
@@ -176,19 +177,34 @@ def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: st
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     found: list[T] = []
-    faults: list[str] = []
+    lines_of: dict[str, list[int]] = {}
     for number, line in enumerate(text.split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            row = msgspec.convert(load_json(line), dict[str, Any])
-            given = {name: value for name, value in row.items() if value is not None}
-            found.append(decode(msgspec.convert(given, kind), number, file.parent))
+            found.append(decode(_read_line(line, kind), number, file.parent))
         except (ValueError, InputError) as error:
-            faults.append(f"line {number}: {error}")
-    if faults:
-        more = f" (and {len(faults) - 3} more bad lines)" if len(faults) > 3 else ""
+            lines_of.setdefault(str(error), []).append(number)
+    if lines_of:
+        faults = [
+            f"line {lines[0]}{f' and {len(lines) - 1} more' if lines[1:] else ''}: {fault}"
+            for fault, lines in lines_of.items()
+        ]
+        more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
         raise InputError(f"{path}: {'; '.join(faults[:3])}{more}")
     if not found:
         raise InputError(f"{path} holds no {things}")
     return found
+
+
+def _read_line(line: bytes, kind: type[L]) -> L:
+    try:
+        row = msgspec.convert(load_json(line), dict[str, Any])
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON ({error}); every line is one JSON object") from None
+    given = {name: value for name, value in row.items() if value is not None}
+    known = kind.__struct_fields__
+    if kind.__struct_config__.forbid_unknown_fields and (unknown := [name for name in given if name not in known]):
+        hint = did_you_mean(unknown[0], known)
+        raise ValueError(f"unknown field {unknown[0]!r}{hint} (known: {', '.join(known)})")
+    return msgspec.convert(given, kind)

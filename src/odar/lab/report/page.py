@@ -45,7 +45,7 @@ WORDS = {
     "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
     "Uncertainty": "The main figures with several intervals and tests.",
 }
-LIBRARIES = ("numpy", "scipy", "matplotlib", "pyarrow")
+LIBRARIES = ("numpy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:

@@ -67,8 +67,8 @@ function breaker(state, model) {
 /** μ and σ as calibrated, and how far the running figures have moved from them. */
 function alignment(model, report) {
   if (!model.logprobs) return h("p", { class: "dim" }, "No log-probabilities, so no free energy to align.");
+  if (!model.statistics.length) return h("p", { class: "dim" }, "Not calibrated: odar calibrate measures how often this model is right, and what is usual for its answers.");
   const running = model.drift.length ? drift(model.drift) : null;
-  if (!model.statistics.length) return [h("p", { class: "dim" }, "Not calibrated: odar calibrate measures how often this model is right, and what is usual for its answers."), running];
   const used = model.statistics.some((row) => row.in_use);
   return [
     h("table", { "aria-label": `Alignment of ${model.name}` }, h("thead", {}, h("tr", {}, ["Step", "μ", "σ", "n", "skill", ""].map((name, i) => h("th", { class: i && i < 5 ? "r" : null }, name)))),
