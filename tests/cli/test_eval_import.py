@@ -79,7 +79,8 @@ def test_batch_output_is_joined_with_its_questions(odar):
 
 def test_invalid_options_are_named(odar, provider, pair):
     assert "write FIELD=COLUMN" in odar("eval", "import", *pair, "--map", "text").err
-    assert "--price large=1: write NAME=IN,OUT" in odar("eval", "import", *pair, "--price", "large=1").err
+    for wrong in ("large=1", "large=-1,2", "large=1,nan"):
+        assert f"--price {wrong}: write NAME=IN,OUT" in odar("eval", "import", *pair, "--price", wrong).err
     assert "--price huge: no such model" in odar("eval", "import", *pair, "--price", "huge=1,2").err
     assert "unknown benchmark" in odar("eval", "import", *pair, "--score-by", "none").err
     nobody = odar("eval", "import", "--answers", "none.jsonl", "--answers", FAST)

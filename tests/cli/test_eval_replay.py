@@ -69,3 +69,5 @@ def test_the_dials_are_compared_with_slow_alone(odar, panel):
     result = odar("eval", "replay", panel, "--policy", "curve", "--policy", "fixed")
     assert result.code == 0 and "slow agent alone" in result.out.splitlines()[-1]
     assert "cascade:dial=economy" in result.out and "over fixed" in result.out
+    misspelt = odar("eval", "replay", panel, "--policy", "cascade:dial=cheap")
+    assert (misspelt.code, "cascade:dial=cheap is left out" in misspelt.err) == (0, True)

@@ -23,7 +23,7 @@ from odar.cli.runs import (
 )
 from odar.config import load_settings
 from odar.errors import InputError, SettingsError
-from odar.lab.runs.executor import WorkItem
+from odar.lab.runs.journal import WorkItem
 from odar.lab.runs.limits import REQUESTS
 
 

@@ -78,6 +78,7 @@ def test_doctor_names_every_folder_with_its_size(odar, provider, tmp_path, monke
         f"traces and keys: {store} (nothing there yet)",
         f"weights: {tmp_path}/cache/weights (nothing there yet)",
         f"calibration records: {tmp_path}/cache/calibration (1.5 MB)",
+        f"records of advise: {tmp_path}/cache/advice (nothing there yet)",
         f"statistics of served answers: {tmp_path}/traces.alignment.json (nothing there yet)",
     ]
 

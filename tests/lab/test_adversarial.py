@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from odar.errors import UnknownName
 from odar.lab.adversarial import ATTACKS, inject_complexity, mask_complexity
-from odar.lab.benchmarks.base import BENCHMARKS, Task
+from odar.lab.benchmarks.base import BENCHMARKS
+from odar.lab.recording.schema import Task
 from odar.lab.replay.table import ReplayTable, load_table
 from odar.lab.report.analyses import attacks
 from odar.lab.report.findings import replay_recordings

@@ -6,8 +6,9 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import GradedElsewhere, InputError
-from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Task
+from odar.lab.benchmarks.base import BENCHMARKS, NAMES
 from odar.lab.graders import mathematics
+from odar.lab.recording.schema import Task
 from odar.lab.selection import check_grader, with_fitting_prompts
 from odar.types import Query, Stage
 from support.benchmarks import sums

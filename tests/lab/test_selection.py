@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.lab.benchmarks.base import Task
+from odar.lab.recording.schema import Task
 from odar.lab.selection import label_free_strata, select_tasks, stratified_order
 from odar.types import Query
 

@@ -7,7 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from odar.lab.benchmarks.base import Benchmark, Task
+from odar.lab.benchmarks.base import Benchmark
+from odar.lab.recording.schema import Task
 from odar.policy.equivalence import equivalent
 from odar.types import Query
 

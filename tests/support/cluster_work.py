@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from odar.errors import SettingsError
-from odar.lab.runs.executor import Work, WorkItem, WorkResult
-from odar.lab.runs.journal import Memo
+from odar.lab.runs.executor import Work, WorkResult
+from odar.lab.runs.journal import Memo, WorkItem
 
 
 def outcome(item: WorkItem, **more: Any) -> WorkResult:

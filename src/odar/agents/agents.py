@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 from odar.agents.ledger import Ledger, Limits
 from odar.agents.prompts import load_prompts, prompt_steps
-from odar.agents.team import Team
+from odar.agents.team import Team, token_limit
 from odar.calibration_file import Source
+from odar.catalogue import ModelCard
 from odar.errors import InputError
 from odar.providers.base import Provider
 from odar.providers.pool import Guard, ProviderPool
@@ -99,15 +100,15 @@ class Agents:
 
     def source(self, model: str, agent: str, step: Step) -> Source:
         """The source of free energies of a model at one step of an exact question."""
-        return configured_source(self.settings, self.prompts.exact[step].md5, model, agent)
+        return configured_source(self.settings, self.prompts.exact[step].md5, self.settings.card(model), agent)
 
     def prompt_steps(self) -> dict[str, str]:
         """The step of every known prompt by its MD5."""
         return prompt_steps(self.settings.prompts)
 
 
-def configured_source(settings: Settings, prompt_md5: str, model: str, agent: str) -> Source:
+def configured_source(settings: Settings, prompt_md5: str, card: ModelCard, agent: str) -> Source:
     """The source of free energies of a model that answers one prompt as an agent of these settings."""
     own = settings.agent(agent)
     weight = settings.fusion.varentropy_weight
-    return Source(model, prompt_md5, own.temperature, own.top_p, own.max_tokens, weight)
+    return Source(card.name, prompt_md5, own.temperature, own.top_p, token_limit(own, card), weight)

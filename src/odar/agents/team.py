@@ -531,13 +531,17 @@ async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def token_limit(agent: AgentSettings, card: ModelCard) -> int:
+    """Our own limit on an answer: with room for reasoning, and at most half of a small model's context."""
+    longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
+    return min(longest, max(1, card.context // 2)) if card.context else longest
+
+
 def agent_request_template(
     agent: AgentSettings, card: ModelCard, parameters: ChatParameters, seed: int | None
 ) -> Request:
     """A request with the client's parameters, else the agent's; with log-probabilities if possible (SPEC 5)."""
-    # Our own limit leaves at least half of a small model's context to the conversation.
-    longest = agent.max_tokens + REASONING_ROOM * REASONING_TOKENS.get(card.effort, 0)
-    longest = min(longest, max(1, card.context // 2)) if card.context else longest
+    longest = token_limit(agent, card)
     if parameters.max_tokens is not None:
         longest = min(parameters.max_tokens, card.context) if card.context else parameters.max_tokens
     sampling = Sampling(

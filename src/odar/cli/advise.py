@@ -23,42 +23,34 @@ from odar.cli.options import (
     parse_prices,
     settings_options,
 )
-from odar.cli.runs import RunOptions, read_body, record_items, run_options
+from odar.cli.runs import SEED, RunOptions, read_body, record_in_cache, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
-from odar.files import atomic_write, cache_folder, user_path
-from odar.lab.calibration.advice import (
-    MIN_ITEMS,
-    advise,
-    advise_second,
-    kind_of,
-    one_call_costs,
-    with_second,
-)
+from odar.files import atomic_write, user_path
+from odar.lab.calibration.advice import advise, advise_second, kind_of, one_call_costs, with_second
+from odar.lab.calibration.items import MIN_ITEMS
 from odar.lab.recording.files import open_recording, read_table
-from odar.lab.recording.header import current_prompt_md5s, digest_json, header_of
+from odar.lab.recording.header import current_prompt_md5s, digest_json
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
-from odar.lab.recording.schema import RecordedItem, Task, item_from_json
+from odar.lab.recording.schema import RecordedItem, Task
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
-from odar.lab.runs.collect import Job, make_items
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.collect import Job
 from odar.lab.selection import select_tasks
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Ask, Query, Step
 
 AUTO = "auto"
-SEED = 42
 REPEAT_EVERY = 3
 """One of so many questions is asked of slow twice."""
 _SET = question_set("log")
 
 
 @dataclass(frozen=True, slots=True)
-class Answers:
-    """Recorded answers to a sample of the log."""
+class RecordedAnswers:
+    """The answers in a file, or those of the agents to a sample of its requests."""
 
     items: list[RecordedItem]
     settings: Settings
@@ -171,7 +163,7 @@ def _is_table(first: Mapping[str, Any]) -> bool:
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
 
 
-def _from_recording(log: str, configured: Settings) -> Answers:
+def _from_recording(log: str, configured: Settings) -> RecordedAnswers:
     recording = open_recording(log)
     header = recording.header
     settings = header.to_settings()
@@ -186,7 +178,7 @@ def _from_recording(log: str, configured: Settings) -> Answers:
 
 def _from_table(
     log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
-) -> Answers:
+) -> RecordedAnswers:
     models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
     path = user_path(log)
     odar = Odar(settings)
@@ -200,19 +192,21 @@ def _from_table(
 
 def _recorded(
     items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str], *, imported: bool
-) -> Answers:
+) -> RecordedAnswers:
     """All recorded answers: they cost nothing, so that there is no need for a sample."""
     compared = [item for item in items if kind_of(item) not in NOT_COMPARED]
     others = [Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED]
     if not compared:
         raise InputError("there are no recorded questions with comparable answers of all agents")
     candidates = {name: settings.agent(name).model for name in settings.agent_names if name not in (FAST, SLOW)}
-    return Answers(compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions")
+    return RecordedAnswers(
+        compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions"
+    )
 
 
 def _from_log(
     log: str, settings: Settings, run: RunOptions, tries_seconds: bool, limit: int, *, quiet: bool
-) -> Answers:
+) -> RecordedAnswers:
     """Sample the requests of a log, and let the agents answer those whose answers can be compared.
 
     With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
@@ -260,7 +254,7 @@ def _from_log(
         candidates[agent] = name
         extra = {item.key: replace(item.attempts[0], agent=agent) for item in found}
         items = [replace(i, attempts=(*i.attempts, extra[i.key])) for i in items if i.key in extra]
-    return Answers(
+    return RecordedAnswers(
         items, settings, current_prompt_md5s(Odar(settings)), candidates, traffic.others, False, about, code
     )
 
@@ -278,15 +272,10 @@ def _collect(
 ) -> tuple[int, list[RecordedItem], float]:
     """Record the answers that are missing; return the exit code, the complete items, and what was spent."""
     settings = replace(settings, routing=replace(settings.routing, samples=1))
-    odar = Odar(settings)  # makes no call
-    header = header_of(odar)
-    items = make_items(odar, [Job(_SET, task, 0, SEED, asks) for task, asks in asked])
-    name = f"{header.made_by}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
-    with Journal(cache_folder() / "advice" / name, header.to_row()) as journal:
-        code = record_items(run, settings, items, journal, "requests", quiet=quiet)
-        keys = [item.key for item in items if item.key in journal.entries and not journal.entries[item.key].failed]
-        spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
-        return code, [item_from_json(row).without_tokens() for row in journal.rows(keys)], spent_usd
+    jobs = [Job(_SET, task, 0, SEED, asks) for task, asks in asked]
+    name = f"advice/{{}}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
+    code, items, spent_usd = record_in_cache(run, settings, jobs, name, "requests", quiet=quiet)
+    return code, [item.without_tokens() for item in items], spent_usd
 
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:

@@ -17,12 +17,12 @@ from odar.lab.replay.outcomes import Outcomes
 
 
 def report_body(
-    advice: Advice, log: str, seconds: Mapping[str, float], one_call: Mapping[str, Any] | None, calibration: str
+    advice: Advice, about: str, seconds: Mapping[str, float], one_call: Mapping[str, Any] | None, calibration: str
 ) -> dict[str, Any]:
     """Everything that is shown as plain data.
 
-    `log` says what the log holds, `seconds` what each second is worth, `one_call` what requests cost that have no
-    comparable answer.
+    `about` says what the log holds, `seconds` what each second agent is worth, `one_call` what requests cost that
+    have no comparable answer; `calibration` is the file.
     """
     settings = advice.table.settings
     best = advice.best
@@ -36,7 +36,7 @@ def report_body(
     return {
         "recommendation": advice.sentence(),
         "toml": "\n".join(lines) + "\n",
-        "log": log,
+        "log": about,
         "questions": len(advice.kinds),
         "left_out": advice.left_out,
         "score": advice.score_name,

@@ -26,13 +26,12 @@ from odar.cli.options import (
 )
 from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json, print_text
-from odar.config import with_values
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
 from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare, recommendation
 from odar.lab.calibration.fit import fit_calibration, without_prompts
-from odar.lab.calibration.items import ScoredItems, scored_items, usable_items
+from odar.lab.calibration.items import MIN_ITEMS, ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
 from odar.lab.recording.header import Header, current_prompt_md5s, describe_changes, facts_of, model_facts
 from odar.lab.recording.questions import load_questions, starter_questions
@@ -42,8 +41,6 @@ from odar.settings import Settings
 from odar.traces.cut_off import cut_off_warnings
 from odar.types import Query
 
-MIN_ITEMS = 30
-"""Minimum number of items for statistics."""
 MIN_CHOICE = 100
 """Minimum number of items for choosing a policy; with fewer, only statistics are written."""
 out_option = click.option("--out", type=FILE, default="calibration.json", metavar="FILE", help="The calibration.")
@@ -145,12 +142,7 @@ class Measured:
 
 
 def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *, quiet: bool) -> Measured:
-    """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions.
-
-    A value in dollars or a target is not used: it would take the place of the dials that are compared.
-    """
-    none = {"routing.value_usd": None, "routing.target_calls": None, "routing.target_cost_usd": None}
-    settings = with_values(settings, none)
+    """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions."""
     imported = False
     if data is not None and (is_recording(data) or data.endswith(SUFFIXES[1:])):
         odar, items, imported = _from_recording(settings, data)
@@ -161,7 +153,8 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         if not quiet:
             announce_profile(settings)
         fetch_weights(settings, quiet=quiet)
-        odar, items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
+        odar = Odar(settings)
+        items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
@@ -254,7 +247,7 @@ def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: boo
     print_columns(columns, left=("choice", score, "against one slow call"))
     click.echo()
     notes = [f"cost: one slow call is 1.00, or ${slow.cost_usd.mean():.6f}" + " by nominal prices" * nominal]
-    stages = {choice.cascade: choice.settings.get("routing.stages") for choice in comparison.choices}
+    stages = {choice.cascade_name: choice.settings.get("routing.stages") for choice in comparison.choices}
     notes += [f"{name}: stages {', '.join(each)}" for name, each in stages.items() if isinstance(each, list)]
     if not items.labelled and items.slow_repeats:
         notes.append("same as slow: as another answer of slow, so the row of slow is how often it repeats itself")

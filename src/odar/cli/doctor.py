@@ -87,6 +87,7 @@ def _check_installation(settings: Settings) -> Iterator[Finding]:
         "traces and keys": _size(path) if (path := _store_file(settings)) else masked(url.render_as_string()),
         "weights": _size(weights_folder()),
         "calibration records": _size(cache_folder() / "calibration"),
+        "records of advise": _size(cache_folder() / "advice"),
         "statistics of served answers": _size(alignment_path(settings.store)),
     }
     for what, place in places.items():

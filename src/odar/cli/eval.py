@@ -8,7 +8,7 @@ from odar.cli.main import LazyGroup
 
 COMMANDS = {
     "list": ("eval_collect", "List the benchmarks."),
-    "collect": ("eval_collect", "Run both agents on benchmarks or your own questions once, and record everything."),
+    "collect": ("eval_collect", "Run all agents on benchmarks or your own questions once, and record everything."),
     "import": (
         "eval_import",
         "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",
@@ -31,8 +31,8 @@ COMMANDS = {
 def command() -> None:
     """Measure what adaptive compute gains.
 
-    A recording holds, for every item, the fast answer, the slow verification and n slow samples. Every policy,
-    baseline, ablation and sweep is then a replay of the recording: in seconds, with no further call.
+    A recording holds, for every item, an answer of each agent, the slow verification and n slow samples. Every
+    policy, baseline, ablation and sweep is then a replay of the recording: in seconds, with no further call.
 
     \b
     odar eval collect starter --out runs/starter.jsonl --limit 48

@@ -46,7 +46,7 @@ LoadedSet = tuple[TaskSet, list[Task]]
 def collect_command(
     names: tuple[str, ...], out: str, run: RunOptions, quiet: bool, settings: Settings, **options: Any
 ) -> int:
-    """Run both agents on every item of some sets, and record their answers.
+    """Run all agents on every item of some sets, and record their answers.
 
     A SET is a benchmark (`odar eval list`), a JSONL file of your own questions, with query and answer on each line
     as for `odar calibrate`, or a recording: its questions are asked again, with other models or prompts. You can
@@ -69,7 +69,7 @@ def collect_command(
     loaded = [each for name in dict.fromkeys(names) for each in _load_sets(name, folder, options["score_by"])]
     sets = _scorable_sets(loaded)
     prompts_before = settings.prompts
-    settings = with_fitting_prompts(settings, [source for source, _ in sets])
+    settings = with_fitting_prompts(settings, [task_set for task_set, _ in sets])
     if settings.prompts != prompts_before:
         notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
@@ -130,18 +130,18 @@ def _recorded_sets(name: str) -> Iterator[LoadedSet]:
         task = Task(item.key.id, Query(item.query), item.gold, item.stratum, item.effort, split=item.split)
         tasks.setdefault(item.key.set, {})[item.key.id] = task
     for own, members in tasks.items():
-        source: TaskSet = BENCHMARKS[own] if own.partition("+")[0] in BENCHMARKS.names() else question_set(own)
-        yield source, list(members.values())
+        task_set: TaskSet = BENCHMARKS[own] if own.partition("+")[0] in BENCHMARKS.names() else question_set(own)
+        yield task_set, list(members.values())
 
 
 def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
     """The sets whose answers can be scored here; a notice names the others. InputError if no set is left."""
     scorable = []
     reasons = []
-    for source, tasks in sets:
+    for task_set, tasks in sets:
         try:
-            check_grader(source, tasks)
-            scorable.append((source, tasks))
+            check_grader(task_set, tasks)
+            scorable.append((task_set, tasks))
         except GradedElsewhere as error:
             reasons.append(str(error))
     if not scorable:
@@ -153,13 +153,13 @@ def _scorable_sets(sets: Iterable[LoadedSet]) -> list[LoadedSet]:
 
 def _jobs(sets: Iterable[LoadedSet], limit: int | None, seeds: Sequence[int]) -> Iterator[Job]:
     """Yield every item of every set with every seed; all seeds have the same items."""
-    for source, tasks in sets:
+    for task_set, tasks in sets:
         drawn = select_tasks(tasks, limit=limit)
         if not drawn:
-            raise InputError(f"set {source.name} holds no items")
+            raise InputError(f"set {task_set.name} holds no items")
         for seed in dict.fromkeys(seeds):
             for task, fold in drawn:
-                yield Job(source, task, fold, seed)
+                yield Job(task_set, task, fold, seed)
 
 
 def _print_summary(journal: Journal, items: Sequence[WorkItem], out: str) -> None:

@@ -66,17 +66,16 @@ def replay_command(
         sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
         click.echo(f"{sizes}; gains are against {against}")
         print_policies(rows, table)
-        if any(spec.startswith("cascade:dial=") for spec, _ in results):
-            _print_frontier(table, outcomes)
+        if curve := [each for each in outcomes if each.name.startswith("cascade:dial=")]:
+            _print_frontier(table, curve)
     for spec, each in results:
         if isinstance(each, Exception):
             notice(f"{spec} is left out: {each}")
 
 
-def _print_frontier(table: ReplayTable, outcomes: Sequence[Outcomes]) -> None:
+def _print_frontier(table: ReplayTable, curve: Sequence[Outcomes]) -> None:
     """Print the cost at which the dials are as accurate as the slow agent alone."""
     slow = run_policy(table, "single-slow")
-    curve = [each for each in outcomes if each.name.startswith("cascade:dial=")]
     equal = cost_at_accuracy(curve, float(slow.score.mean()))
     if equal is None:
         click.echo("no dial is as accurate as the slow agent alone")

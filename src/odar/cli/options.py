@@ -134,9 +134,10 @@ def parse_prices(given: Iterable[str]) -> dict[str, Price]:
         name, _, price = each.rpartition("=")
         try:
             input_usd, output_usd = (float(part) for part in price.split(","))
+            is_price = min(input_usd, output_usd) >= 0 and math.isfinite(input_usd + output_usd)
         except ValueError:
-            name = ""
-        if not name:
+            is_price = False
+        if not (name and is_price):
             raise UsageError(
                 f"--price {each}: write NAME=IN,OUT in dollars per million tokens, such as mini=0.15,0.6"
             )

@@ -1,7 +1,7 @@
 """Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
 
 `run_items` shows the cost of a run, asks for consent, and does the work on the items of a journal. `record_items`
-is the run in which all agents answer the items; `record_questions` makes items and journal too.
+is the run in which all agents answer the items; `record_in_cache` makes items and journal too.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from odar.lab.recording.header import header_of
 from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
 from odar.lab.runs.collect import Job, make_items, open_collect_work, recorded_asks
-from odar.lab.runs.executor import OpenWork, Progress, WorkItem
+from odar.lab.runs.executor import OpenWork, Progress
 from odar.lab.runs.executor import run as run_work
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
 from odar.providers.base import Provider
@@ -104,45 +104,47 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 def record_questions(
     run: RunOptions, settings: Settings, questions: list[Question], data: str, *, quiet: bool
-) -> tuple[Odar, list[RecordedItem]]:
-    """Let all agents answer questions, and return an engine and the items that all of them answered.
+) -> list[RecordedItem]:
+    """Let all agents answer questions, and return the items that all of them answered.
 
-    Answers are kept in the cache folder, in one journal for all questions with the same models and prompts, so that
-    only missing ones are asked for. `data` is the file of the questions, which names their set.
+    `data` is the file of the questions, which names their set.
 
     Raises:
         InputError: the questions are those of a benchmark, which scores them in its own way.
     """
     if any(question.by_benchmark for question in questions):
         raise InputError("these questions are scored by a benchmark; record them with `odar eval collect`")
-    recorded = settings.with_default_models()
-    odar = Odar(recorded)  # makes no call
-    header = header_of(odar)
-    # one item for each question
     folds = {task.id: fold for task, fold in select_tasks(questions)}
-    source = question_set(Path(data).stem)
-    items = make_items(odar, [Job(source, each, folds.get(each.id, 0), SEED) for each in questions])
-    # record what is missing, and read all of it
-    path = cache_folder() / "calibration" / f"{header.made_by}.jsonl"
-    with Journal(path, header.to_row()) as journal:
-        record_items(run, recorded, items, journal, "items", quiet=quiet)
-        rows = [item_from_json(row) for row in journal.rows(item.key for item in items)]
-    return Odar(settings), usable_items(rows, settings, settings.routing.samples)
+    task_set = question_set(Path(data).stem)
+    jobs = [Job(task_set, each, folds.get(each.id, 0), SEED) for each in questions]
+    recorded = settings.with_default_models()
+    _, items, _ = record_in_cache(run, recorded, jobs, "calibration/{}.jsonl", "items", quiet=quiet)
+    return usable_items(items, settings, settings.routing.samples)
+
+
+def record_in_cache(
+    run: RunOptions, settings: Settings, jobs: Sequence[Job], name: str, things: str, *, quiet: bool
+) -> tuple[int, list[RecordedItem], float]:
+    """Let all agents answer the questions of jobs; return the exit code, the finished items, and what was spent.
+
+    Answers are kept in a journal of the cache folder, so that only missing ones are asked for. In its `name`, {}
+    stands for the digest of models and prompts.
+    """
+    odar = Odar(settings)  # makes no call
+    header = header_of(odar)
+    items = make_items(odar, jobs)
+    with Journal(cache_folder() / name.format(header.made_by), header.to_row()) as journal:
+        code = record_items(run, settings, items, journal, things, quiet=quiet)
+        spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
+        return code, [item_from_json(row) for row in journal.rows(item.key for item in items)], spent_usd
 
 
 def record_items(
-    run: RunOptions,
-    settings: Settings,
-    items: Sequence[WorkItem],
-    journal: Journal,
-    things: str,
-    *,
-    quiet: bool,
+    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, things: str, *, quiet: bool
 ) -> int:
     """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
 
-    A local model runs once on each core of this process, or once in each Ray worker. `things` is that of
-    `confirm_run`.
+    A local model runs once on each core of this process, or once in each Ray worker.
     """
     expected = expected_cost(settings, [item.payload for item in journal.missing(items)])
     open_providers = None

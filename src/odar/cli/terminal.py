@@ -138,13 +138,13 @@ def print_text(text: str) -> None:
     click.echo(click.wrap_text(text, WIDTH))
 
 
-def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False, gap: int = 2, labels: int = 0) -> None:
+def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
     """Print a name and a text on each line; long texts are folded to 80 columns."""
     from rich.table import Table
     from rich.text import Text
 
-    table = Table.grid(padding=(0, gap))
-    table.add_column(style="bold", min_width=labels)
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
     table.add_column(overflow="fold")
     for name, value in facts:
         table.add_row(name, Text(one_line(value)))

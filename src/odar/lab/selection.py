@@ -70,24 +70,24 @@ def label_free_strata(tags: Sequence[str], lengths: Sequence[int]) -> list[tuple
     return [(tag, int(quarter)) for tag, quarter in zip(tags, quarters, strict=True)]
 
 
-def check_grader(source: TaskSet, tasks: Sequence[Task]) -> None:
+def check_grader(task_set: TaskSet, tasks: Sequence[Task]) -> None:
     """Score an answer to a task of every stratum, so that a missing requirement is reported before the first call.
 
     Raises:
         GradedElsewhere: the benchmark has its own harness.
         InputError: answers cannot be scored here; the message names what is missing.
     """
-    if source.elsewhere:
-        raise GradedElsewhere(source.elsewhere)
+    if task_set.elsewhere:
+        raise GradedElsewhere(task_set.elsewhere)
     first_of_stratum = {task.stratum: task for task in reversed(tasks)}
     for task in list(first_of_stratum.values())[:_PROBES]:
         try:
-            source.score(task, _PROBE, _PROBE)
+            task_set.score(task, _PROBE, _PROBE)
         except InputError as error:
-            raise InputError(f"scoring {source.name}: {error}") from None
+            raise InputError(f"scoring {task_set.name}: {error}") from None
 
 
-def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Settings:
+def with_fitting_prompts(settings: Settings, sets: Sequence[TaskSet]) -> Settings:
     """The settings with prompts that ask for no marked answer, if the form of the answers is scored.
 
     Prompts of a user that ask for no marked answer are kept.
@@ -95,11 +95,11 @@ def with_fitting_prompts(settings: Settings, sources: Sequence[TaskSet]) -> Sett
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
-    plain = [source.name for source in sources if source.plain]
+    plain = [task_set.name for task_set in sets if task_set.plain]
     prompts = load_prompts(settings.prompts).exact
     if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings
-    if others := [source.name for source in sources if source.name not in plain]:
+    if others := [task_set.name for task_set in sets if task_set.name not in plain]:
         raise InputError(
             f"{', '.join(plain)} is asked with prompts = {PLAIN_PROMPTS!r}, because the form of its answers is "
             f"scored, and {', '.join(others)} with {settings.prompts!r}: collect them into two recordings"

@@ -16,7 +16,8 @@ from pyarrow import parquet
 
 from lab.benchmarks.rows import SAMPLES
 from odar.errors import InputError
-from odar.lab.benchmarks.base import BENCHMARKS, NAMES, Task
+from odar.lab.benchmarks.base import BENCHMARKS, NAMES
+from odar.lab.recording.schema import Task
 from odar.types import Query
 
 PAPER = {

@@ -16,11 +16,13 @@ from odar.lab.calibration.compare import (
     chosen_calibration,
     compare,
     recommendation,
+    walk_all,
 )
 from odar.lab.calibration.fit import without_prompts
 from odar.lab.calibration.guarantee import LossBound, fit_and_certify
 from odar.lab.calibration.items import scored_items
 from odar.lab.replay.outcomes import Outcomes
+from odar.lab.replay.policies import run_policy
 from odar.types import SLOW
 from support.population import population, settings, table
 
@@ -72,6 +74,16 @@ def test_a_cascade_of_two_cheap_families_and_slow_beats_every_fixed_choice():
 
 def test_the_baseline_is_the_mean_over_the_slow_samples():
     assert np.allclose(comparison().slow.score, three_agents().scores(SLOW))
+
+
+def test_dials_are_compared_also_if_the_settings_have_a_target():
+    items = three_agents()
+    tried = [{"policy": "cascade", "routing.dial": dial} for dial in ("1", "50")]
+    meeting = items.replaced(settings=settings(routing__target_calls=2.0))
+    before, after = ([each.calls.mean() for each in walk_all(told, tried)] for told in (items, meeting))
+    assert before == after and before[0] > before[1] + 0.1
+    assert run_policy(meeting, "cascade:dial=1").calls.mean() > 2.2  # the target is for `odar` alone
+    assert run_policy(meeting, "odar").calls.mean() == pytest.approx(2.0, abs=0.1)
 
 
 def test_the_fixed_choice_is_installed_where_no_cascade_beats_it():

@@ -32,6 +32,22 @@ def test_skills_are_measured_and_shrunk_towards_what_was_known():
         assert few.replaced(calibration=fitted).agents[agent].skill == known.accuracy
 
 
+@pytest.mark.parametrize(("slow", "context"), [("deep@high", None), ("deep", 100)])
+def test_the_skill_of_a_model_with_its_own_token_limit_is_found(slow, context):
+    """Reasoning raises the limit of an answer, and a small context lowers it."""
+    items = [
+        replace(item, attempts=tuple(replace(a, model=slow) if a.agent == SLOW else a for a in item.attempts))
+        for item in population(60)
+    ]
+    told = table(items, slow__model=slow)
+    deep = replace(told.settings.models["deep"], context=context)
+    told = told.replaced(settings=replace(told.settings, models={**told.settings.models, "deep": deep}))
+    fitted = fit_calibration(told, belief=False)
+    skill = told.replaced(calibration=fitted).agents[SLOW].skill
+    assert skill == fitted.statistics[told.source(SLOW)].accuracy != told.agents[SLOW].skill
+    assert told.source(SLOW).max_tokens != told.settings.slow.max_tokens
+
+
 def test_a_fitted_belief_predicts_other_items_better():
     """These agents are worse than any known skill says: the shipped belief is too sure of them."""
     items = many()

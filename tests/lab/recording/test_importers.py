@@ -159,6 +159,7 @@ def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
         ('{"a": 1}', "holds no answers; name their columns with --map text=COLUMN"),
         ('{"text": "x", "score": "good"}', "row 1 could not convert string to float"),
         ('{"text": "x", "score": [1]}', r"row 1 score is \[1\]"),
+        ('{"text": "x", "score": 85.0}', "row 1 score is 85, not between 0 and 1"),
         ("", "holds no answers"),
         ('{"doc": {}, "filtered_resps": [], "filter": "none"}', "row 1 lacks 'arguments'"),
     ],
@@ -168,6 +169,11 @@ def test_invalid_rows_are_named(tmp_path, content, why):
     path.write_text(content)
     with pytest.raises(InputError, match=why):
         read_answers(path)
+
+
+def test_a_score_that_is_no_number_is_unknown(tmp_path):
+    path = write(tmp_path / "t.jsonl", [{"text": "x", "score": score} for score in ("nan", "", "Correct", 0.5)])
+    assert [each.score for each in read_answers(path)] == [None, None, 1.0, 0.5]
 
 
 def archive(header: str, sample: str = "{}") -> bytes:

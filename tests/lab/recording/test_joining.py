@@ -10,7 +10,7 @@ from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.recording.importers import ImportedAnswer
-from odar.lab.recording.joining import assign_roles, imported_header, join_answers, to_items
+from odar.lab.recording.joining import assign_roles, import_models, imported_header, join_answers, to_items
 from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import run_policy
 from odar.lab.replay.table import ReplayTable
@@ -84,6 +84,17 @@ def test_ids_join_questions_whose_texts_have_other_encodings():
     numbered = [said(str(i), f"Für {i + 1}?", has_id=False) for i in range(7)]  # a row is missing
     joined = join_answers({"fast": [replace(each, has_id=False) for each in fast], "slow": numbered})
     assert [own["slow"][0].id for own in joined] == [str(i) for i in range(7)]
+
+
+@pytest.mark.parametrize("subjects", [2, 3])
+def test_ids_that_begin_again_for_each_subject_lose_no_question(subjects):
+    def answers(model):
+        texts = [(str(i), f"{i} + {subject}?") for subject in range(subjects) for i in range(5)]
+        return [said(name, text, gold="4", model=model, output_usd=float(len(model))) for name, text in texts]
+
+    models = {name: answers(name) for name in ("mini", "large")}
+    found = import_models(Odar(panels.settings()), models, {}, {}, "mine")
+    assert (len(found.items), len({item.key for item in found.items}), found.left_out) == (5 * subjects,) * 2 + (0,)
 
 
 def test_roles_follow_from_costs_and_families():

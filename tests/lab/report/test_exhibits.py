@@ -10,7 +10,7 @@ import pytest
 from odar.errors import InputError
 from odar.lab.replay.table import load_table, load_tables
 from odar.lab.report import analyses, results
-from odar.lab.report.draw import PATHS, to_svg
+from odar.lab.report.draw import PATH_COLOURS, to_svg
 from odar.lab.report.findings import replay_recordings
 from odar.lab.report.page import exhibits
 from support.panels import handmade_panel, synthetic_panel
@@ -112,7 +112,7 @@ def test_the_pareto_figures_show_all_policies_and_odars_curve(findings):
 def test_paths_and_accuracy_by_benchmark(findings):
     rows = by_name(results.mix_figure(findings)[0])
     assert list(rows) == ["all", "hand", "all, by the paper's policy"]
-    assert [rows["hand"][path] for path in PATHS] == pytest.approx([0.6, 0.2, 0.2])
+    assert [rows["hand"][path] for path in PATH_COLOURS] == pytest.approx([0.6, 0.2, 0.2])
     (accuracy,) = by_name(results.accuracy_figure(findings)[0]).values()
     assert accuracy == {
         "category": findings.category("hand"), "benchmarks": 1, "ODAR": 0.8, "paper": 0.8, "single fast": 0.4, "single slow": 0.4, "SC-5": 0.4,
@@ -154,7 +154,7 @@ def test_attacked_questions_are_never_pooled_with_their_benchmark(tmp_path):
 
 
 def test_more_samples_and_sweeps(findings):
-    rows = analyses.curve_figure(findings)[0].rows
+    rows = analyses.best_of_n_figure(findings)[0].rows
     assert [row[0] for row in rows] == [1, 3, 5]
     assert all(row[2:] == [0.4, 0.4] for row in rows)
     beta, lam, tau = analyses.sweeps(findings)

@@ -20,8 +20,8 @@ from odar.errors import OdarError, SettingsError
 from odar.lab.recording.questions import load_questions
 from odar.lab.runs.batch import make_items, open_batch_work
 from odar.lab.runs.cluster import on_ray
-from odar.lab.runs.executor import WorkItem, run
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.executor import run
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import rates_of
 from support.cluster_work import KeepsLargePart, KillsItsWorker, KillsItsWorkerAtStart, lacks_a_key
 from support.ray_cluster import (

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from odar.errors import BudgetExceeded
-from odar.lab.runs.executor import Progress, WorkItem, WorkResult, run
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.executor import Progress, WorkResult, run
+from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import REQUESTS
 from support.waiting import until
 

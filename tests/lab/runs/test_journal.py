@@ -7,8 +7,7 @@ import sys
 import pytest
 
 from odar.errors import InputError
-from odar.lab.runs.executor import WorkItem
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.journal import Journal, WorkItem
 
 
 def item(key, digest="d"):
@@ -210,7 +209,7 @@ class TestHeader:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from odar.lab.runs.journal import Journal
+from odar.lab.runs.journal import Journal, WorkItem
 with Journal(Path(sys.argv[1])):
     print("open", flush=True)
     time.sleep(60)

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from odar.lab.runs.cluster import RayWorker, _Workers
-from odar.lab.runs.executor import WorkItem, WorkResult
+from odar.lab.runs.executor import WorkResult
+from odar.lab.runs.journal import WorkItem
 
 ITEM = WorkItem("a", 1)
 DONE = WorkResult({"id": "a", "error": None})

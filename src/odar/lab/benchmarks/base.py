@@ -19,8 +19,7 @@ from odar.lab.benchmarks.rows import TASKS_AND_GRADERS, MakeTasks, Row
 from odar.lab.graders.mathematics import Verifier, proof_score
 from odar.lab.recording.files import read_table, report_damage
 from odar.lab.recording.questions import question_set, starter_questions
-from odar.lab.recording.schema import Task as Task
-from odar.lab.recording.schema import TaskSet
+from odar.lab.recording.schema import Task, TaskSet
 from odar.registry import Registry
 
 

@@ -19,7 +19,7 @@ from odar.call_prices import call_prices
 from odar.errors import InputError
 from odar.lab.calibration.compare import Goal, best_choice, compare, fixed_choices, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, fit_calibration
-from odar.lab.calibration.items import is_slow, scored_items, with_one_slow_answer
+from odar.lab.calibration.items import MIN_ITEMS, is_slow, scored_items, with_one_slow_answer
 from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
@@ -33,8 +33,6 @@ from odar.served.skills import skills_from_agreement
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Assignment, Estimate, Query, State, Step
 
-MIN_ITEMS = 30
-"""Minimum number of questions for an estimate."""
 MIN_KIND = 10
 """Minimum number of questions of a kind for a row of its own."""
 MIN_DIFFERING = 10

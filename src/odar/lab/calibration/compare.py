@@ -31,6 +31,8 @@ SEED = 42
 FOLDS = 5
 DIALS = ("1", "2", "quality", "5", "7", "balanced", "14", "19", "economy", "35", "50", "100")
 """Dials that are compared, the most expensive first."""
+_NO_OTHER_DIAL = dict.fromkeys(("routing.value_usd", "routing.target_calls", "routing.target_cost_usd"))
+"""Dollars or a target of the user would take the place of the dials that are compared."""
 SELF_CONSISTENCY = (3, 5)
 """Numbers of slow samples of the fixed choices."""
 
@@ -42,7 +44,7 @@ class Goal:
     dial: str
     """The dial of the user, one of `DIALS` or points."""
     reference_usd: float
-    """The price of one slow call, in which the dial counts."""
+    """The price of one slow call, the unit of the dial."""
     max_calls: float | None = None
     """Maximum of the mean calls of a question."""
     max_cost_usd: float | None = None
@@ -125,15 +127,15 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     folds = [number == fold for fold in range(FOLDS)]
     others = [table.replaced(rows=~fold) for fold in folds]
 
-    def judged(belief: bool) -> list[ReplayTable]:
+    def fit_folds(*, belief: bool) -> list[ReplayTable]:
         fits = [fit_calibration(other, belief=belief) for other in others]
         return [table.replaced(rows=fold, calibration=fit) for fold, fit in zip(folds, fits, strict=True)]
 
-    held_out = judged(belief=False)
+    held_out = fit_folds(belief=False)
     # a fitted belief, if it predicts the held-out folds better
     fits_belief = False
     if len(table) >= MIN_BELIEF:
-        fitted = judged(belief=True)
+        fitted = fit_folds(belief=True)
         fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
         held_out = fitted if fits_belief else held_out
     # every choice on the held-out folds
@@ -172,7 +174,7 @@ def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade"
     fixed = max((each for each in allowed if not each.is_cascade), key=worth, default=None)
     if not best.is_cascade or (fixed is not None and not _leads(best, fixed, goal, lead)):
         return fixed or best
-    same = [each for each in allowed if each.is_cascade and each.cascade == best.cascade]
+    same = [each for each in allowed if each.is_cascade and each.cascade_name == best.cascade_name]
     equal = [
         each
         for each in same
@@ -226,7 +228,7 @@ def walk_all(table: ReplayTable, tried: Sequence[Mapping[str, Setting]]) -> list
     """The outcome of each of these settings: the mean over runs that begin with another sample."""
     found = []
     for settings in tried:
-        effective = with_values(table.settings, settings)
+        effective = with_values(table.settings, {**_NO_OTHER_DIAL, **settings})
         policy = table.policy_of(effective)
         first = range(max(1, table.samples(SLOW)))
         runs = [table.walk(policy, dial=effective.dial(), first_sample=each) for each in first]

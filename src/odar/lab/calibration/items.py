@@ -10,6 +10,9 @@ from odar.policy.equivalence import equivalent
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Step
 
+MIN_ITEMS = 30
+"""Minimum number of items for statistics and estimates."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScoredItems:

@@ -544,16 +544,17 @@ def _text(value: Any) -> str:
 
 
 def _score(value: Any) -> float | None:
-    if value is None or value != value:  # NaN
-        return None
-    if isinstance(value, str):
-        word = value.strip().lower()
-        return _SCORE_WORDS[word] if word in _SCORE_WORDS else float(word)
-    if isinstance(value, bool | int | float):
-        return float(value)
     if isinstance(value, Mapping) and value:
         return _score(next(iter(value.values())))
-    raise ValueError(f"score is {value!r}")
+    if isinstance(value, str):
+        word = value.strip().lower()
+        value = _SCORE_WORDS.get(word, word)
+    elif not isinstance(value, float | int | None):
+        raise ValueError(f"score is {value!r}")
+    score = _number(value)
+    if score is not None and not 0 <= score <= 1:
+        raise ValueError(f"score is {score:g}, not between 0 and 1; name another by --metric or --map score=COLUMN")
+    return score
 
 
 def _number(value: Any) -> float | None:

@@ -27,8 +27,8 @@ from odar.types import FAST, SECOND, SLOW, Ask, Query, Usage
 
 UNKNOWN_DIFFICULTY = 0.5
 """The prior of a question whose text is unknown."""
-_UNCALIBRATED = {"policy": "cascade", "stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
-"""Values of the settings that a calibration can set."""
+_UNCALIBRATED = {"stages": [], "dial": "balanced", "tau1": 0.3, "tau2": 0.7}
+"""Values of `routing` in place of those that a calibration has fitted to other models."""
 Joined = Mapping[str, Sequence[ImportedAnswer]]
 """The scored answers to one question by agent, which all hold its text and its right answer."""
 
@@ -103,7 +103,7 @@ def import_models(
         agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
     }
     items = to_items(joined, odar.estimator, name, price_of)
-    left_out = len({(each.set, each.id) for each in models[agents[FAST]]}) - len(joined)
+    left_out = len(set(map(_named, models[agents[FAST]]))) - len(joined)
     unpriced = frozenset(model for agent, model in agents.items() if price_of[agent] is None)
     return Imported(imported_header(odar, items, files, price_of), items, agents, left_out, unpriced)
 
@@ -203,8 +203,9 @@ def join_answers(
 ) -> list[Joined]:
     """Join the answers of several agents by question: by set and id if the files name them, else by its text.
 
-    Ids are not trusted if more than half of the questions with equal ids have different texts. Answers without a
-    score and without a right answer have the score None; if others have one, their questions are left out.
+    Ids are not trusted if one of them has several texts in the file of the fast agent, or if more than half of the
+    questions with equal ids have different texts in different files. Answers without a score and without a right
+    answer have the score None; if others have one, their questions are left out.
 
     Args:
         answers: by agent. Of the slow agent every answer to a question becomes a sample, of the others the first
@@ -263,9 +264,16 @@ def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAns
 def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer]) -> bool:
     """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
     texts = {(each.set, each.id): _normalized(each.query) for each in fast}
+    if len(texts) < len(set(map(_named, fast))):
+        return False
     pairs = [(texts[each.set, each.id], _normalized(each.query)) for each in others if (each.set, each.id) in texts]
     same = sum(one == other for one, other in pairs)
     return bool(pairs) and 2 * same >= len(pairs)
+
+
+def _named(answer: ImportedAnswer) -> tuple[str, str, str]:
+    """What tells the questions of one file apart: its ids may begin again for each subject."""
+    return answer.set, answer.id, _normalized(answer.query)
 
 
 def _normalized(text: str) -> str:
@@ -296,7 +304,9 @@ def to_items(
     """Make recorded items of joined questions.
 
     `name` is the set of questions whose file names none, `prices` are for answers whose cost is not in the file.
+    If several questions have the same id, all are numbered instead.
     """
+    has_ids = len({(own[FAST][0].set, own[FAST][0].id) for own in joined}) == len(joined)
     items: list[RecordedItem] = []
     for answers in joined:
         fast = answers[FAST][0]
@@ -310,7 +320,7 @@ def to_items(
         ]
         items.append(
             RecordedItem(
-                key=ItemKey(set_, fast.id, 0),
+                key=ItemKey(set_, fast.id if has_ids else str(len(items)), 0),
                 category=benchmark.category if benchmark else "Imported",
                 metric=benchmark.metric if benchmark else "score",
                 fold=len(items) % 5,
@@ -364,19 +374,18 @@ def imported_header(
         own = header.settings.get(agent) or header.settings[FAST]
         agents[agent] = {**own, "model": model, "alternatives": others, "fallbacks": []}
     further = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+    fitted = {path for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
+    routing = {name: value for name, value in _UNCALIBRATED.items() if ("routing", name) in fitted}
     settings = {
         **header.settings,
+        "policy": "cascade" if ("policy",) in fitted else header.settings["policy"],
         "second": None,
         **agents,
         "agents": further,
         "models": entries,
+        "routing": {**header.settings["routing"], **routing},
         "calibration": "",
     }
-    # what a calibration has set was fitted to other models
-    fitted = {path[-1] for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
-    defaults = {name: value for name, value in _UNCALIBRATED.items() if name in fitted}
-    settings |= {"policy": defaults.pop("policy", settings["policy"])}
-    settings |= {"routing": {**settings["routing"], **defaults}}
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
     facts = {"imported": hashes, "models": models}
     return replace(

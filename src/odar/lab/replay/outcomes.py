@@ -62,8 +62,8 @@ class Outcomes:
         return self.settings.get("policy") == "cascade"
 
     @property
-    def cascade(self) -> str:
-        """Its name without the dial: cascades of other stages than those of the settings have another one."""
+    def cascade_name(self) -> str:
+        """Its name without the dial, such as `cascade*5`: the same for cascades of the same stages."""
         return self.name.partition(" ")[0]
 
     @property

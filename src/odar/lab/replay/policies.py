@@ -139,7 +139,8 @@ def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar")
         policy, note = _supported_paper(table, policy, note)
     verdict = _first_slow_answer if no_fusion else None
     fusion = table.fusion_of(settings)
-    return replace(table.walk(policy, dial=settings.dial(), fusion=fusion, verdict=verdict), note=note)
+    dial = settings.dial(options.get("dial"))  # the named one, also if dollars or a target are set
+    return replace(table.walk(policy, dial=dial, fusion=fusion, verdict=verdict), note=note)
 
 
 def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:

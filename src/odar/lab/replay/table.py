@@ -24,12 +24,10 @@ import numpy as np
 
 from odar.agents.agents import configured_source
 from odar.agents.measure import grouped, opinion_of
-from odar.agents.team import agent_request_template
 from odar.calibration_file import Calibration, Source, Statistics, load_calibration
 from odar.call_prices import is_nominal, reference_price, token_prices, usual_lengths
 from odar.catalogue import Price
 from odar.config import with_values
-from odar.conversation import NO_PARAMETERS
 from odar.errors import InputError
 from odar.lab.recording.files import Recording, open_recording
 from odar.lab.recording.header import Header
@@ -119,7 +117,7 @@ class ReplayTable:
         difficulty: d(x) of each item, in place of the recorded ones.
         header: of the recording, for reports.
 
-    The numbers of a table hold for these settings; `replaced` makes a table with others.
+    A table does not change; `replaced` makes another one.
     """
 
     def __init__(
@@ -136,8 +134,12 @@ class ReplayTable:
         self.prompts = prompts
         self.calibration = calibration or Calibration()
         self.header = header
+        self._cards = {
+            name: settings.card(name) for agent in settings.agent_names for name in settings.models_of(agent)
+        }
+        self._sources: dict[tuple[str, str, Step], Source] = {}
         self._agent_sources = {
-            (agent, step): configured_source(settings, prompts.get(step, ""), settings.agent(agent).model, agent)
+            (agent, step): self.source(agent, step=step)
             for agent in settings.agent_names
             for step in (Ask(agent).step, Step.VERIFY)
         }
@@ -145,11 +147,9 @@ class ReplayTable:
         self.fusion = self.fusion_of(settings)
         self.agents = agents_of(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
-        default_cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+        default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
         self.reference_usd = reference_price(default_cards)
         """Price of a slow call of ordinary length, the unit of the dial."""
-        self._cards = {name: settings.card(name) for agent in default_cards for name in settings.models_of(agent)}
-        self._sources: dict[tuple[str, str, Step], Source] = {}
         self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables]] = {}
         self.outcomes: dict[str, Outcomes] = {}
         """Outcomes of policies by name, once they are known."""
@@ -188,6 +188,7 @@ class ReplayTable:
         calibration: Calibration | None = None,
         difficulty: Array | None = None,
     ) -> ReplayTable:
+        """The table of these rows, with other settings, calibration or difficulty; that is given for all rows."""
         picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
         return ReplayTable(
             [self.items[row] for row in picked],
@@ -289,17 +290,13 @@ class ReplayTable:
         return all(self.samples(ask.agent, ask.step) >= ask.samples for ask in stage.asks)
 
     def source(self, agent: str, model: str = "", step: Step | None = None) -> Source:
-        """What identifies an agent's statistics in a calibration, with the token limit of this model.
-
-        By default that of the agent's own model at its usual step.
-        """
+        """What identifies an agent's statistics in a calibration, by default of its own model at its usual step."""
         model = model or self.settings.agent(agent).model
         step = step or Ask(agent).step
         key = (agent, model, step)
         if key not in self._sources:
-            own = configured_source(self.settings, self.prompts.get(step, ""), model, agent)
-            template = agent_request_template(self.settings.agent(agent), self._cards[model], NO_PARAMETERS, None)
-            self._sources[key] = replace(own, max_tokens=template.sampling.max_tokens or own.max_tokens)
+            prompt_md5 = self.prompts.get(step, "")
+            self._sources[key] = configured_source(self.settings, prompt_md5, self._cards[model], agent)
         return self._sources[key]
 
     def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables]:

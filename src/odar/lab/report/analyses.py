@@ -17,7 +17,7 @@ from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
 from odar.lab.report.draw import (
-    PATHS,
+    PATH_COLOURS,
     TEXTS,
     Colour,
     Column,
@@ -115,7 +115,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
     return [exhibit("fusion", rows)]
 
 
-def curve_figure(findings: Findings) -> list[Exhibit]:
+def best_of_n_figure(findings: Findings) -> list[Exhibit]:
     sizes = [n for n in SIZES if n <= findings.table.samples(SLOW)]
     lines = {}
     for name, spec, colour in (
@@ -235,8 +235,8 @@ def latency(findings: Findings) -> list[Exhibit]:
     ours = findings.odar
     if np.isnan(ours.seconds).any():
         return []
-    parts = [ours.seconds[ours.path == path] for path in range(len(PATHS))]
-    shown = {"all": ours.seconds, **dict(zip(PATHS, parts, strict=True))}
+    parts = [ours.seconds[ours.path == path] for path in range(len(PATH_COLOURS))]
+    shown = {"all": ours.seconds, **dict(zip(PATH_COLOURS, parts, strict=True))}
     shown |= {f"all, {policy_label(name)}": findings.outcomes[name].seconds for name in findings.compared[1:]}
     rows = [
         [name, len(seconds), *np.percentile(seconds, [50, 95]), seconds.max()]
@@ -247,7 +247,7 @@ def latency(findings: Findings) -> list[Exhibit]:
     def draw(canvas: Any) -> None:
         axes = canvas.subplots()
         edges = np.linspace(0, max(float(ours.seconds.max()), 0.1), 31)
-        axes.hist(parts, bins=edges, stacked=True, color=list(PATHS.values()))
+        axes.hist(parts, bins=edges, stacked=True, color=list(PATH_COLOURS.values()))
         median, tail = np.percentile(ours.seconds, [50, 95])
         for value, text, down in ((median, f"median {median:.1f} s", -10), (tail, f"95% {tail:.1f} s", -22)):
             axes.axvline(value, color=Colour.INK, linewidth=1, linestyle=(0, (3, 2)))

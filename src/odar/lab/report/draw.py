@@ -38,7 +38,7 @@ class Colour(StrEnum):
     BAD = "#010119"
 
 
-PATHS = {"Simple": Colour.SIMPLE, "Medium": Colour.MEDIUM, "Hard": Colour.HARD}
+PATH_COLOURS = {"Simple": Colour.SIMPLE, "Medium": Colour.MEDIUM, "Hard": Colour.HARD}
 
 
 _STYLE: dict[Any, Any] = {
@@ -202,8 +202,8 @@ def path_legend(canvas: Any) -> None:
     """A legend of the paths below the figure."""
     from matplotlib.patches import Patch
 
-    handles = [Patch(color=colour, linewidth=0) for colour in PATHS.values()]
-    canvas.legend(handles, PATHS, loc="outside lower center", ncols=3)
+    handles = [Patch(color=colour, linewidth=0) for colour in PATH_COLOURS.values()]
+    canvas.legend(handles, PATH_COLOURS, loc="outside lower center", ncols=3)
 
 
 def line_chart(x: str, y: str, points: Sequence[Any], lines: Mapping[str, Line]) -> Draw:

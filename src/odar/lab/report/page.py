@@ -33,7 +33,7 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     ),
     "By benchmark": (results.accuracy_figure, results.mix_figure, results.strata_table),
     "Ablations": (analyses.ablations, analyses.fusion_table, estimators.features),
-    "Samples and settings": (analyses.curve_figure, analyses.sweeps),
+    "Samples and settings": (analyses.best_of_n_figure, analyses.sweeps),
     "Robustness": (analyses.attacks, estimators.transfer),
     "Cost and time": (analyses.stability_table, analyses.latency, analyses.oracle_table),
     "Errors": (analyses.errors_table,),
@@ -112,15 +112,14 @@ def cell(value: Any, column: Column) -> tuple[str, str]:
     (('−0.500', ''), ('0.50', '0.25 to 0.75'), ('–', ''))
     """
     if isinstance(value, Interval):
-        known = not np.isnan(value.low)
-        bounds = f"{number(value.low, column.form)} to {number(value.high, column.form)}" if known else ""
-        return number(value.value, column.form), bounds
+        shown, low, high = (format_number(each, column.form) for each in value)
+        return shown, "" if np.isnan(value.low) else f"{low} to {high}"
     if value is None or isinstance(value, str):
         return "–" if value is None else value, ""
-    return format_p(value) if column.form == "p" else number(value, column.form), ""
+    return format_p(value) if column.form == "p" else format_number(value, column.form), ""
 
 
-def number(value: float, form: str = ".3f") -> str:
+def format_number(value: float, form: str = ".3f") -> str:
     if np.isnan(value):
         return "–"
     text = f"{value:{form or 'g'}}"
@@ -152,14 +151,14 @@ def _verdict(findings: Findings) -> str:
     def against(other: PolicySummary, name: str) -> str:
         assert other.gain is not None, "only the reference has no gain, and that is ODAR"
         gap = other.gain.interval
-        change = number(-gap.value, "+.3f")
+        change = format_number(-gap.value, "+.3f")
         if other.gain.p is None:
             return f"{change} against {name} ({len(findings.table)} items are too few for an interval)"
         if not (gap.low > 0 or gap.high < 0):
             return f"no difference from {name} can be shown ({change}, {other.gain.p_text})"
         better = "better" if gap.high < 0 else "worse"
-        span = f"95%: {number(-gap.high, '+.3f')} to {number(-gap.low, '+.3f')}"
-        return f"{number(abs(gap.value))} {better} than {name} ({span})"
+        span = f"95%: {format_number(-gap.high, '+.3f')} to {format_number(-gap.low, '+.3f')}"
+        return f"{format_number(abs(gap.value))} {better} than {name} ({span})"
 
     return (
         f"ODAR is right on {ours.accuracy.value:.1%} of the items with {ours.calls:.2f} calls per item: "

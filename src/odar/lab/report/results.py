@@ -10,7 +10,7 @@ import numpy as np
 from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
 from odar.lab.report.draw import (
-    PATHS,
+    PATH_COLOURS,
     TEXTS,
     Colour,
     Exhibit,
@@ -245,7 +245,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         inks = ("#1b2330", "#ffffff", "#ffffff")
         for y, row in enumerate(rows):
             start = 0.0
-            for share, colour, ink in zip(row[1:4], PATHS.values(), inks, strict=True):
+            for share, colour, ink in zip(row[1:4], PATH_COLOURS.values(), inks, strict=True):
                 axes.barh(y, share, 0.62, left=start, color=colour)
                 if share >= 0.1:
                     place = {"ha": "center", "va": "center", "fontsize": 8.5, "color": ink}

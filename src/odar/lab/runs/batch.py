@@ -14,8 +14,8 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.header import digest_json
 from odar.lab.recording.questions import Question
-from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
-from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.executor import Work, WorkResult, failure
+from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
@@ -106,14 +106,11 @@ def make_items(odar: Odar, questions: Iterable[Question], seed: int | None = Non
 
 def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
     settings = odar.settings
-    facts = (
-        *(question.query, question.path, question.max_cost_usd),
-        *(seed if question.seed is None else question.seed, settings.seed),
-        *(settings.agent(agent) for agent in settings.agent_names),
-        *(settings.policy, settings.routing, settings.fusion, settings.limits),
-        odar.agents.prompts.steps(),
-    )
-    return digest_json(facts)
+    own_seed = seed if question.seed is None else question.seed
+    asked = [question.query, question.path, question.max_cost_usd, own_seed, settings.seed]
+    agents = map(settings.agent, settings.agent_names)
+    decided = [settings.policy, settings.routing, settings.fusion, settings.limits]
+    return digest_json([*asked, *agents, *decided, odar.agents.prompts.steps()])
 
 
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:

@@ -17,8 +17,8 @@ from typing import Any
 
 from odar.errors import OdarError, SettingsError, one_line
 from odar.files import install_command
-from odar.lab.runs.executor import OpenWork, Work, WorkItem, WorkResult
-from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.executor import OpenWork, Work, WorkResult
+from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 
 LOCAL = "local"
 """The address that starts a cluster on this machine."""

@@ -32,8 +32,8 @@ from odar.lab.recording.schema import (
     sum_costs,
     total_cost,
 )
-from odar.lab.runs.executor import Work, WorkItem, WorkResult, failure
-from odar.lab.runs.journal import Memo, write_in_thread
+from odar.lab.runs.executor import Work, WorkResult, failure
+from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.limits import Amounts
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.providers.base import Provider
@@ -45,7 +45,7 @@ from odar.types import SLOW, Ask, Call, Candidate, Query, Stage
 class Job:
     """A question of a set that is to be recorded with a seed: the payload of a work item."""
 
-    source: TaskSet
+    task_set: TaskSet
     task: Task
     fold: int
     seed: int
@@ -54,7 +54,7 @@ class Job:
 
     @property
     def key(self) -> ItemKey:
-        return ItemKey(self.source.name, self.task.id, self.seed)
+        return ItemKey(self.task_set.name, self.task.id, self.seed)
 
 
 def recorded_asks(settings: Settings) -> list[Ask]:
@@ -154,12 +154,12 @@ class ItemCalls:
     def scored(self) -> RecordedItem:
         """The item with all answers and their scores."""
         task = self.job.task
-        source = self.job.source
+        task_set = self.job.task_set
         estimate = estimate_turn(self.odar.estimator, task.query)
         return RecordedItem(
             key=self.job.key,
-            category=source.category,
-            metric=source.metric,
+            category=task_set.category,
+            metric=task_set.metric,
             stratum=task.stratum,
             fold=self.job.fold,
             query=task.query.text,
@@ -169,7 +169,7 @@ class ItemCalls:
             difficulty=estimate.difficulty,
             expert=self.assignment.expert,
             attempts=tuple(
-                replace(each, score=float(source.score(task, each.text, each.answer)))
+                replace(each, score=float(task_set.score(task, each.text, each.answer)))
                 for each in sort_attempts(self.attempts)
             ),
             split=task.split,
@@ -205,7 +205,7 @@ class ItemCalls:
         self.attempts += attempts
 
     def _first_request(self, ask: Ask) -> int:
-        """The number of the first request of an agent at a step; those of one item are numbered."""
+        """The number of an agent's first request at a step; requests are numbered in the order of `asks`."""
         place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
         return sum(each.samples for each in self.asks[:place])
 

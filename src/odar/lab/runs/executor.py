@@ -21,8 +21,7 @@ from functools import reduce
 from typing import Any
 
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
-from odar.lab.runs.journal import Journal, Memo, Row, RowInfo, write_in_thread
-from odar.lab.runs.journal import WorkItem as WorkItem
+from odar.lab.runs.journal import Journal, Memo, Row, RowInfo, WorkItem, write_in_thread
 from odar.lab.runs.limits import Amounts, RateLimiter
 
 
