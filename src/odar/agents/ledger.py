@@ -18,6 +18,8 @@ from odar.errors import BudgetExceeded, DeadlineExceeded, ProviderError, Provide
 from odar.providers.base import Reply, Request
 from odar.types import CANCELLED, NO_USAGE, Ask, Call, Spend, Usage
 
+MAX_RETRIES = 6
+"""Maximum number of retries of all calls of one question."""
 GRACE_S = 0.5
 """Seconds after which a provider that does not enforce its own timeout is cancelled."""
 
@@ -29,8 +31,6 @@ class Limits:
     deadline_s: float
     calls: int | None = None
     cost_usd: float | None = None
-    retries: int = 6
-    """Maximum number of retries of all calls together."""
     configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
     """The operator's deadline, if the request has a shorter one."""
 
@@ -40,13 +40,12 @@ class Limits:
         """The stricter of these limits and those of a request.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
-        Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)
+        Limits(deadline_s=20, calls=6, cost_usd=0.5)
         """
         return Limits(
             deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
             calls=min((x for x in (self.calls, calls) if x is not None), default=None),
             cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
-            retries=self.retries,
             configured_deadline_s=self.deadline_s,
         )
 
@@ -98,7 +97,7 @@ class Ledger:
     def take_retry(self) -> bool:
         """Count a retry, and return whether it is within the limit."""
         self._retries += 1
-        return self._retries <= self.limits.retries
+        return self._retries <= MAX_RETRIES
 
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
         """How many of the wanted samples fit the remaining limits.
