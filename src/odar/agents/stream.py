@@ -74,7 +74,7 @@ class StreamedAnswer:
             self._progress(Delta(thinking=text, wire=PROGRESS))
 
     def _forward(self, delta: Delta) -> None:
-        self._started = self._started or bool(delta.text or delta.calls)  # after thinking, any answer can follow
+        self._started = self._started or bool(delta.text or delta.tool_calls)  # thinking commits to nothing
         if self._on_delta is not None:
             self._on_delta(delta)
         if self._on_text is not None and delta.text:

@@ -272,7 +272,7 @@ class Team:
 
         def forward(delta: Delta) -> None:
             nonlocal streamed
-            streamed = streamed or bool(delta.text or delta.calls)
+            streamed = streamed or bool(delta.text or delta.tool_calls)
             assert on_delta is not None
             on_delta(delta)
 
