@@ -348,12 +348,17 @@ class State:
             worst = sum(plan.worst_usd.get(ask.agent, 0.0) * ask.samples for ask in stage.asks)
             if worst > self.usd_left + 1e-12:  # with a tolerance for rounding errors
                 return False
-        most = None if plan.max_path is None else MAX_SLOW_CALLS.get(plan.max_path)
-        return most is None or stage.slow_calls + sum(each.slow_calls for each in self.stages) <= most
+        return within_path((*self.stages, stage), plan.max_path)
 
 
 MAX_SLOW_CALLS = {Route.SIMPLE: 0, Route.MEDIUM: 1}
 """Number of slow calls of the paths; Hard has no limit."""
+
+
+def within_path(stages: Iterable[Stage], max_path: Route | None) -> bool:
+    """Whether these stages make no more slow calls than the longest path allowed; None allows all."""
+    most = None if max_path is None else MAX_SLOW_CALLS.get(max_path)
+    return most is None or sum(stage.slow_calls for stage in stages) <= most
 
 
 def path_of(stages: Iterable[Stage]) -> Route:

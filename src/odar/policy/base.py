@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from odar.types import Ask, Candidate, Decision, Plan, Stage, State, Verdict
+from odar.types import FAST, Ask, Candidate, Decision, Plan, Route, Stage, State, Verdict, within_path
 
 STOP = "done"
 """Reason of a decision to stop, which reports leave out because it says nothing."""
+Walk = tuple[Stage, ...]
+"""The stages that a question passes through, from the first to the last."""
 
 
 class Policy(ABC):
@@ -29,6 +31,17 @@ class Policy(ABC):
     @abstractmethod
     def next_stage(self, state: State) -> Decision:
         """The next stage, or stop."""
+
+    @abstractmethod
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        """The walks for which money or calls may have to be reserved before a request is sent.
+
+        The longest one comes first, then shorter ones down to a single call.
+
+        Args:
+            n: number of choices that the client asks for.
+            max_path: the longest path that the key allows; walks beyond it are left out.
+        """
 
     def verdict(self, state: State) -> Verdict | None:
         """The winner of the candidates; None leaves it to the fusion rule."""
@@ -98,6 +111,10 @@ class FixedPolicy(Policy):
                 stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
             )
         return Decision(None, STOP)
+
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        walks: list[Walk] = [(*self.stages[:-1], self.stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
+        return [walk for walk in walks if within_path(walk, max_path)]
 
 
 def decision_of(stage: Stage, reason: str) -> Decision:

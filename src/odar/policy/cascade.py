@@ -16,9 +16,10 @@ import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 
-from odar.policy.base import Policy, stage_price
+from odar.policy.base import Policy, Walk, stage_price
 from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
@@ -32,9 +33,11 @@ from odar.types import (
     Candidate,
     Decision,
     Plan,
+    Route,
     Stage,
     State,
     Verdict,
+    within_path,
 )
 
 LEVEL = 1.1
@@ -160,6 +163,12 @@ class CascadePolicy(Policy):
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
+
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        """The longest walk that ends with each stage, then a single call to each agent."""
+        longest = _longest_walks(self.stages, tuple(self.max_samples.items()), max_path)
+        single = [(Stage((Ask(agent, n),)),) for agent in self.agents]
+        return [*longest, *(walk for walk in single if within_path(walk, max_path))]
 
     def describe(self, plan: Plan) -> list[str]:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
@@ -296,6 +305,25 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
                 if left[ask.agent] < 0:
                     return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _longest_walks(
+    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
+) -> tuple[Walk, ...]:
+    """The walk with the most calls that ends with each stage, those with more calls first."""
+    most = dict(samples)
+    found: list[Walk] = []
+    for last in range(len(stages)):
+        subsets = (walk for size in range(last + 1) for walk in combinations(stages[:last], size))
+        walks = [(*walk, stages[last]) for walk in subsets]
+        walks = [walk for walk in walks if within_path(walk, max_path) and within_samples(walk, most)]
+        found += sorted(walks, key=_calls)[-1:]
+    return tuple(sorted(found, key=_calls, reverse=True))
+
+
+def _calls(walk: Iterable[Stage]) -> int:
+    return sum(stage.calls for stage in walk)
 
 
 def price_level(price: float, value: float) -> int:

@@ -18,7 +18,7 @@ from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.options import AskOptions
-from odar.policy.policies import Walk, possible_walks
+from odar.policy.base import Walk
 from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
@@ -95,7 +95,7 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
     else:
         models = odar.planner.assign(query, options.session).models
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
-        walks = possible_walks(odar.policy(options), query.parameters.n, options.max_path)
+        walks = odar.policy(options).walks(query.parameters.n, options.max_path)
     if not priced:
         # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
