@@ -173,7 +173,7 @@ class DryRun:
         return NextStep(
             plan,
             decision,
-            thresholds=tuple(self.policy.describe(plan)),
+            thresholds=tuple(self.policy.describe_thresholds(plan)),
             expected_usd=self.policy.expected_usd(state),
             requests=self._requests(state, decision),
             candidates=state.candidates,

@@ -47,8 +47,8 @@ class Policy(ABC):
         """The winner of the candidates; None leaves it to the fusion rule."""
         return None
 
-    def describe(self, plan: Plan) -> list[str]:
-        """In words, when a question like this one stops or goes on; empty if nothing depends on a number."""
+    def describe_thresholds(self, plan: Plan) -> list[str]:
+        """When a question like this one stops or goes on, in words; empty if nothing depends on a number."""
         return []
 
     def leading_candidate(self, state: State) -> Candidate | None:

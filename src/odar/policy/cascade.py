@@ -170,7 +170,7 @@ class CascadePolicy(Policy):
         single = [(Stage((Ask(agent, n),)),) for agent in self.agents]
         return [*longest, *(walk for walk in single if within_path(walk, max_path))]
 
-    def describe(self, plan: Plan) -> list[str]:
+    def describe_thresholds(self, plan: Plan) -> list[str]:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []

@@ -134,7 +134,7 @@ class PaperPolicy(Policy):
         walks = [walk for path, walk in by_path.items() if self.forced in (None, path)]
         return [walk for walk in walks if within_path(walk, max_path)]
 
-    def describe(self, plan: Plan) -> list[str]:
+    def describe_thresholds(self, plan: Plan) -> list[str]:
         if self.forced is not None:
             return []
         own = self.thresholds_of(plan.assignment.expert)
