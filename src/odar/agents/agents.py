@@ -61,7 +61,7 @@ class Agents:
             query,
             ledger,
             seed=self.settings.seed if seed is None else seed,
-            open_ended=self.prompts.is_open(query),
+            open_ended=self.prompts.is_open_ended(query),
             continues=self.settings.policy != "paper",  # SPEC 3.6 is not in the paper
         )
         if blind := sorted(set(self.cards) - set(chosen)):

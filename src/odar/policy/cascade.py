@@ -126,7 +126,7 @@ class CascadePolicy(Policy):
             return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
         reached = self._reached(state)
         position = reached[-1] + 1 if reached else 0
-        numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
+        numbers = [i for i in range(position, len(self.stages)) if self._may_ask(self.stages[i], state)]
         if not numbers and not state.candidates:
             return self._one_call(state, posterior)
         if not numbers:
@@ -192,7 +192,7 @@ class CascadePolicy(Policy):
         counts = values.later_stages((*reached, number), similar)
         left = None if state.calls_left is None else state.calls_left - decision.stage.calls
         then = replace(state, stages=(*state.stages, decision.stage), calls_left=left)
-        later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._is_open(stage, then)]
+        later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._may_ask(stage, then)]
         return price + sum(count * stage_price(stage, plan) for stage, count in later) / len(similar)
 
     def values(self, plan: Plan) -> StageValues:
@@ -253,7 +253,7 @@ class CascadePolicy(Policy):
             reached.append(self.stages.index(stage, after))
         return tuple(reached)
 
-    def _is_open(self, stage: Stage, state: State) -> bool:
+    def _may_ask(self, stage: Stage, state: State) -> bool:
         agents = state.plan.agents
         for ask in stage.asks:
             if ask.agent not in agents or ask.agent in state.failed or (ask.verify and not state.candidates):
@@ -271,7 +271,7 @@ class CascadePolicy(Policy):
             usable = [plan.keep]
         stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
         cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
-        return [stage for stage in stages if self._is_open(stage, state)] or cheapest
+        return [stage for stage in stages if self._may_ask(stage, state)] or cheapest
 
 
 def _is_open_ended(state: State) -> bool:

@@ -22,7 +22,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Amounts, 
     """
     needs: Counter[tuple[str, str]] = Counter()
     costs: list[float | None] = []
-    open_ended = odar.agents.prompts.is_open(query)
+    open_ended = odar.agents.prompts.is_open_ended(query)
     prompts = odar.agents.prompts.choose(open_ended=open_ended)
     for ask in asks:
         drafted = odar.settings.fast.max_tokens if ask.verify else 0
