@@ -111,7 +111,7 @@ class Odar:
         options = replace(options, **keywords)
         policy, team = self._open(question, options)
         ledger = team.ledger
-        stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
+        stream = StreamedAnswer(options.on_text, options.on_delta, progress=options.progress)
         decisions: list[Decision] = []
         try:
             # the plan; if it takes long, the call that every question begins with starts before it

@@ -126,7 +126,6 @@ class OdarLLM:
                 scope=f"request of key {key}" if key else "request",
                 ledger=ledger,
                 on_delta=on_delta,
-                final=True,
             )
             return await odar.aask(request.query, options)
         except (OdarError, ApiError) as error:
