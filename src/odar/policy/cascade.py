@@ -133,7 +133,7 @@ class CascadePolicy(Policy):
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
         values = self.values(plan)
-        if reached and reached[-1] in values.last and _is_single_answer(state):
+        if reached and reached[-1] in values.stop_after and _is_single_answer(state):
             return Decision(None, "no other call could be worth its price", p=p)
         # the stage that is worth most, against stopping now
         reference = self.stages[-1].asks[-1].agent
@@ -145,7 +145,7 @@ class CascadePolicy(Policy):
         if p is not None and worth <= p:
             return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
-        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.last)
+        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.stop_after)
         return Decision(stage, reason, final, p, q, price, gain)
 
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
