@@ -113,7 +113,7 @@ class Ledger:
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
-            each = self.worst_cost(card, messages, max_tokens)
+            each = worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self.charged_usd()
             if each:
                 count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
@@ -139,7 +139,7 @@ class Ledger:
     ) -> CallReservation:
         """Reserve the maximum cost of these samples. Call `affordable` first."""
         limited = self.limits.cost_usd is not None
-        cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
+        cost = samples * worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = (samples, cost)
         self._reservations.append(reservation)
         return reservation
@@ -238,32 +238,6 @@ class Ledger:
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return reserved + spent + self._at_risk_usd
 
-    @staticmethod
-    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
-        """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens."""
-        if max_tokens is None:
-            raise BudgetExceeded(
-                f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
-            )
-        if card.price is None:
-            raise BudgetExceeded(
-                f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
-                f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
-            )
-        price = card.price
-        size = token_upper_bound(messages) + drafts
-        if price.up_to is not None and size > price.up_to:
-            raise BudgetExceeded(
-                f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
-                f"have {size:,}, so max_cost_usd cannot be kept; shorten it"
-            )
-        if not price.free and price.written is None and writes_cache(messages):
-            raise BudgetExceeded(
-                f"what {card.name} charges for cache_control is unknown, so max_cost_usd cannot be kept; "
-                f'add written = … to the price of [models."{card.name}"] in odar.toml'
-            )
-        return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
-
 
 IMAGE_TOKENS = 4096
 """Upper bound of the tokens of one image, for every provider in the catalogue."""
@@ -273,6 +247,36 @@ TURN_TOKENS = 16
 """Upper bound of the tokens that a chat template adds to a turn."""
 _FILE_REFERENCES = frozenset({"file_id", "file_url"})
 """Fields that refer to a file which is not part of the request."""
+
+
+def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
+    """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens.
+
+    Raises:
+        BudgetExceeded: it is unknown.
+    """
+    if max_tokens is None:
+        raise BudgetExceeded(
+            f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
+        )
+    if card.price is None:
+        raise BudgetExceeded(
+            f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
+            f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
+        )
+    price = card.price
+    size = token_upper_bound(messages) + drafts
+    if price.up_to is not None and size > price.up_to:
+        raise BudgetExceeded(
+            f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
+            f"have {size:,}, so max_cost_usd cannot be kept; shorten it"
+        )
+    if not price.free and price.written is None and writes_cache(messages):
+        raise BudgetExceeded(
+            f"what {card.name} charges for cache_control is unknown, so max_cost_usd cannot be kept; "
+            f'add written = … to the price of [models."{card.name}"] in odar.toml'
+        )
+    return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
 
 
 def token_upper_bound(messages: Iterable[Message]) -> int:

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeVar
 
-from odar.agents.ledger import Ledger
+from odar.agents.ledger import Ledger, worst_cost
 from odar.agents.prompts import Prompts, PromptSet
 from odar.background import run_by_size
 from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
@@ -323,7 +323,7 @@ class Team:
             messages = self.prompts[Ask(agent).step].messages(self.query, "", "")
             limit = self.request_template(agent).sampling.max_tokens
             try:
-                costs[agent] = Ledger.worst_cost(card, self.billed_messages(messages), limit)
+                costs[agent] = worst_cost(card, self.billed_messages(messages), limit)
             except BudgetExceeded:
                 costs[agent] = math.inf
         return costs

@@ -11,7 +11,7 @@ import dataclasses
 from concurrent.futures import Future
 from functools import cache, partial
 
-from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound, worst_cost
 from odar.agents.team import Team
 from odar.background import run_by_size
 from odar.catalogue import ModelCard
@@ -126,7 +126,7 @@ def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
         return Need(0.0, tokens)
 
     def cost(card: ModelCard) -> float:
-        return Ledger.worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
+        return worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
 
     usd = cost(card)
     for fallback in fallbacks:
