@@ -89,7 +89,7 @@ class Odar:
         self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
-        certify = None if self.certificate is None else self.certificate.state
+        certify = None if self.certificate is None else self.certificate.status
         self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
 
     @observed("query", outermost=True)
