@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Route(StrEnum):
-    """The levels of compute for a query (SPEC 1)."""
+    """The paths of a question, which are levels of compute (SPEC 1)."""
 
     SIMPLE = "simple"
     MEDIUM = "medium"

@@ -109,12 +109,11 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
 
     Without log-probs a wrong answer does not look like one, so the model must not be taken for better than it is.
     """
-    vendor = settings.providers.get(card.provider)
-    if name in CHEAP_AGENTS and card.logprobs and vendor is not None and vendor.cheap:
-        return VENDORS_CHEAP_SKILL
-    fast = settings.card(settings.fast.model).price
     if name in CHEAP_AGENTS:
-        return CHEAP_SKILL
+        vendor = settings.providers.get(card.provider)
+        sold = vendor is not None and vendor.cheap
+        return VENDORS_CHEAP_SKILL if sold and card.logprobs else CHEAP_SKILL
+    fast = settings.card(settings.fast.model).price
     if name == SLOW or fast is None or card.price is None or not fast.output:
         return STRONG_SKILL
     return default_skill(card.price.output / fast.output)
