@@ -131,7 +131,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.assignment = assignment
-        team.paid = {} if options.paid is None else {SLOW: options.paid}
+        team.paid = options.paid
         team.short = options.short
         return team
 
