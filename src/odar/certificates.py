@@ -65,7 +65,7 @@ class InstalledCertificate:
         if plan.forced:
             problems.append("the caller chose the path")
         defaults = {agent: card.name for agent, card in self._agents.default_cards.items()}
-        if dict(plan.agents) != defaults:
+        if dict(plan.models) != defaults:
             problems.append("other models")
         return self.describe(problems + self.problems())
 

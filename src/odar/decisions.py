@@ -128,7 +128,7 @@ class NextStep:
             "action": "stop" if decision.stage is None else "ask",
             "stage": None if decision.stage is None else str(decision.stage),
             "ask": [
-                {"agent": ask.agent, "model": plan.agents[ask.agent], "samples": ask.samples, "request": request}
+                {"agent": ask.agent, "model": plan.models[ask.agent], "samples": ask.samples, "request": request}
                 for ask, request in self.requests.items()
             ],
             "answer": None

@@ -298,8 +298,8 @@ class Plan:
     """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
 
     @property
-    def agents(self) -> Mapping[str, str]:
-        """The agents that can answer, and their models."""
+    def models(self) -> Mapping[str, str]:
+        """The model of each agent that can answer."""
         return self.assignment.models
 
 
@@ -373,7 +373,7 @@ def path_of(stages: Iterable[Stage]) -> Route:
 
 def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
     """The path of a question, or `DIRECT` if the caller named the model."""
-    if DIRECT in plan.agents:
+    if DIRECT in plan.models:
         return DIRECT
     return path_of(decision.stage for decision in decisions if decision.stage is not None).value
 

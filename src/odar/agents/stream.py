@@ -49,7 +49,7 @@ class StreamedAnswer:
     def announce(self, decision: Decision, plan: Plan) -> None:
         """Report a stage whose text is not the answer yet."""
         if decision.stage is not None and not decision.final:
-            models = ", ".join(f"{ask} ({plan.agents.get(ask.agent, '')})" for ask in decision.stage.asks)
+            models = ", ".join(f"{ask} ({plan.models.get(ask.agent, '')})" for ask in decision.stage.asks)
             self._tell(f"{models}: {decision.reason}\n\n")
 
     def finish(self, text: str) -> None:

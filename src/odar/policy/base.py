@@ -99,12 +99,12 @@ class FixedPolicy(Policy):
         plan = state.plan
         remaining = self.stages[len(state.stages) :]
         last = len(remaining) == 1
-        if remaining and remaining[0].agents <= set(plan.agents):
+        if remaining and remaining[0].agents <= set(plan.models):
             stage = remaining[0].times(plan.n) if last else remaining[0]
             if state.fits(stage):
                 alone = last and not state.stages and stage.calls == plan.n
                 return Decision(stage, "fixed", final=alone)
-        others = [Stage((Ask(agent, plan.n),)) for agent in plan.agents if agent not in state.failed]
+        others = [Stage((Ask(agent, plan.n),)) for agent in plan.models if agent not in state.failed]
         if not state.candidates and others:
             stage = next(filter(state.fits, others), others[0])
             return decision_of(

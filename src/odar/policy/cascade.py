@@ -254,9 +254,9 @@ class CascadePolicy(Policy):
         return tuple(reached)
 
     def _may_ask(self, stage: Stage, state: State) -> bool:
-        agents = state.plan.agents
+        models = state.plan.models
         for ask in stage.asks:
-            if ask.agent not in agents or ask.agent in state.failed or (ask.verify and not state.candidates):
+            if ask.agent not in models or ask.agent in state.failed or (ask.verify and not state.candidates):
                 return False
         return within_samples((*state.stages, stage), self.max_samples) and state.fits(stage)
 
@@ -266,7 +266,7 @@ class CascadePolicy(Policy):
         If none fits the limits, the first call is the cheapest one, which fails with the limit named.
         """
         plan = state.plan
-        usable = [agent for agent in plan.agents if agent not in state.failed]
+        usable = [agent for agent in plan.models if agent not in state.failed]
         if plan.keep in usable:
             usable = [plan.keep]
         stages = [Stage((Ask(agent, plan.n),)) for agent in usable]

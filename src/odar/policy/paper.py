@@ -102,8 +102,8 @@ class PaperPolicy(Policy):
         plan = state.plan
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
-        usable = [agent for agent in (FAST, SLOW) if agent in plan.agents and agent not in state.failed]
-        if len(plan.agents) == 1:  # only one agent can see the images
+        usable = [agent for agent in (FAST, SLOW) if agent in plan.models and agent not in state.failed]
+        if len(plan.models) == 1:  # only one agent can see the images
             if asked or not usable:
                 return Decision(None, STOP)
             return decision_of(Stage((Ask(usable[0], plan.n),)), reason)
