@@ -19,9 +19,9 @@ __all__ = ["cache", "hub", "no_hub", "pip", "weights", "wheels"]
 @pytest.fixture
 def listed(weights, monkeypatch):
     """Replace every model of the catalogue by a small one, so that downloads are small."""
-    names = catalogue.catalogue()
-    monkeypatch.setattr(catalogue, "catalogue", lambda: {**dict.fromkeys(names, weights), "model": weights})
-    monkeypatch.setattr("odar.cli.local.catalogue", catalogue.catalogue)
+    names = catalogue.known_weights()
+    monkeypatch.setattr(catalogue, "known_weights", lambda: {**dict.fromkeys(names, weights), "model": weights})
+    monkeypatch.setattr("odar.cli.local.known_weights", catalogue.known_weights)
     return weights
 
 
