@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.agents.ledger import IMAGE_TOKENS, TURN_TOKENS, Ledger, Limits, token_upper_bound, worst_cost, writes_cache
+from odar.agents.ledger import (
+    IMAGE_TOKENS,
+    TURN_TOKENS,
+    Ledger,
+    Limits,
+    token_upper_bound,
+    worst_cost,
+    writes_cache,
+)
 from odar.catalogue import ModelCard, Price
 from odar.conversation import Image, Message, Wire
 from odar.errors import BudgetExceeded

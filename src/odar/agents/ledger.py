@@ -256,9 +256,7 @@ def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | N
         BudgetExceeded: it is unknown.
     """
     if max_tokens is None:
-        raise BudgetExceeded(
-            f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
-        )
+        raise BudgetExceeded(f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer")
     if card.price is None:
         raise BudgetExceeded(
             f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
