@@ -81,7 +81,7 @@ def test_weights_are_downloaded_only_for_models_that_run_here(options, expected,
 
 def test_the_local_models_are_listed_with_their_state(odar, hub: Hub, listed, monkeypatch):
     for module in ("odar.providers.weights", "odar.cli.models"):
-        monkeypatch.setattr(f"{module}.catalogue", lambda: {"model": listed})
+        monkeypatch.setattr(f"{module}.known_weights", lambda: {"model": listed})
     assert odar("models", "--local", "--profile", "tiny").out.split()[-2:] == ["Apache-2.0", "absent"]
     odar("pull", "model")
     (row,) = json.loads(odar("models", "--local", "--json", "--profile", "tiny").out)
