@@ -153,4 +153,4 @@ def test_no_key_is_needed(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     settings = odar.load_settings("custom", environ={}, fast__model="gpt-4.1-nano", slow__model="gpt-4.1")
     monkeypatch.setattr("odar.api._default_engine", lambda: odar.Odar(settings))
-    assert odar.decide(QUESTION).plan.agents == {"fast": "gpt-4.1-nano", "slow": "gpt-4.1"}
+    assert odar.decide(QUESTION).plan.models == {"fast": "gpt-4.1-nano", "slow": "gpt-4.1"}

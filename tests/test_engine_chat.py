@@ -151,7 +151,7 @@ class TestNamedModel:
         assert slow.requests == []
 
 
-async def test_a_failure_after_streamed_final_text_is_raised():
+async def test_a_failure_after_a_streamed_delta_is_raised():
     def breaks(request, index):
         return DOWN
 
@@ -163,13 +163,11 @@ async def test_a_failure_after_streamed_final_text_is_raised():
         return await original(request, on_text)
 
     fast.complete = hand_over_then_break
-    pieces: list[str] = []
+    pieces: list[Delta] = []
     with pytest.raises(ProviderError):
-        await odar.aask(
-            Query.from_messages(TURNS), path="simple", on_text=pieces.append, options=AskOptions(final=True)
-        )
-    assert (pieces, slow.requests) == (["Fo"], [])
-    assert (await odar.aask(Query.from_messages(TURNS), path="simple", on_text=pieces.append)).degraded
+        await odar.aask(Query.from_messages(TURNS), path="simple", options=AskOptions(on_delta=pieces.append))
+    assert (pieces, slow.requests) == ([Delta("Fo")], [])
+    assert (await odar.aask(Query.from_messages(TURNS), path="simple", on_text=[].append)).degraded
 
 
 async def test_a_local_model_gets_no_tools_and_the_answer_is_degraded():

@@ -57,7 +57,7 @@ class InstalledCertificate:
                 f"{settings.calibration}: its certificate cannot be read ({error!r}); run odar calibrate again"
             ) from None
 
-    def state(self, plan: Plan, dial: Dial) -> str:
+    def status(self, plan: Plan, dial: Dial) -> str:
         """Whether it holds for one question, as shown in a trace; reads a small file once a minute."""
         problems = []
         if dial.target or dial.value_usd is not None or dial.points > self.points:
@@ -65,7 +65,7 @@ class InstalledCertificate:
         if plan.forced:
             problems.append("the caller chose the path")
         defaults = {agent: card.name for agent, card in self._agents.default_cards.items()}
-        if dict(plan.agents) != defaults:
+        if dict(plan.models) != defaults:
             problems.append("other models")
         return self.describe(problems + self.problems())
 

@@ -128,7 +128,7 @@ class NextStep:
             "action": "stop" if decision.stage is None else "ask",
             "stage": None if decision.stage is None else str(decision.stage),
             "ask": [
-                {"agent": ask.agent, "model": plan.agents[ask.agent], "samples": ask.samples, "request": request}
+                {"agent": ask.agent, "model": plan.models[ask.agent], "samples": ask.samples, "request": request}
                 for ask, request in self.requests.items()
             ],
             "answer": None
@@ -173,7 +173,7 @@ class DryRun:
         return NextStep(
             plan,
             decision,
-            thresholds=tuple(self.policy.describe(plan)),
+            thresholds=tuple(self.policy.describe_thresholds(plan)),
             expected_usd=self.policy.expected_usd(state),
             requests=self._requests(state, decision),
             candidates=state.candidates,

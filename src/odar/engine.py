@@ -89,7 +89,7 @@ class Odar:
         self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
-        certify = None if self.certificate is None else self.certificate.state
+        certify = None if self.certificate is None else self.certificate.status
         self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
 
     @observed("query", outermost=True)
@@ -111,7 +111,7 @@ class Odar:
         options = replace(options, **keywords)
         policy, team = self._open(question, options)
         ledger = team.ledger
-        stream = StreamedAnswer(options.on_text, options.on_delta, final=options.final, progress=options.progress)
+        stream = StreamedAnswer(options.on_text, options.on_delta, progress=options.progress)
         decisions: list[Decision] = []
         try:
             # the plan; if it takes long, the call that every question begins with starts before it

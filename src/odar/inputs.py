@@ -119,7 +119,7 @@ def image_from_url(url: str) -> Image:
     head, comma, data = url.partition(",")
     media_type, _, encoding = head.removeprefix("data:").partition(";")
     if not (url.startswith("data:image/") and comma and encoding.endswith("base64")):
-        raise InputError("must be an http(s) URL or data:image/…;base64,…")
+        raise InputError("an image must be an http(s) URL or data:image/…;base64,…")
     return Image(media_type, decode_base64(data))
 
 
@@ -128,7 +128,7 @@ def decode_base64(data: str) -> bytes:
     try:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
-        raise InputError("is not valid base64") from None
+        raise InputError("the image is not valid base64") from None
 
 
 def check_text(text: str, *, in_conversation: bool = False) -> None:

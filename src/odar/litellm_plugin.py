@@ -92,7 +92,7 @@ class OdarLLM:
         streamed = False
         try:
             while (part := await parts.get()) is not None:
-                streamed = streamed or bool(part.text or part.calls)
+                streamed = streamed or bool(part.text or part.tool_calls)
                 for chunk in _chunks(part):
                     yield chunk
             answer = await work
@@ -126,7 +126,6 @@ class OdarLLM:
                 scope=f"request of key {key}" if key else "request",
                 ledger=ledger,
                 on_delta=on_delta,
-                final=True,
             )
             return await odar.aask(request.query, options)
         except (OdarError, ApiError) as error:
@@ -250,7 +249,7 @@ def _chunk(text: str = "", **more: Any) -> Chunk:
 def _chunks(part: Delta) -> Iterator[Chunk]:
     if part.text:
         yield _chunk(part.text)
-    for call in part.calls:
+    for call in part.tool_calls:
         function = {"name": call.name or None, "arguments": call.arguments}
         yield _chunk(
             tool_use={"id": call.id or None, "type": "function", "index": call.index, "function": function}

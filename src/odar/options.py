@@ -41,13 +41,12 @@ class AskOptions:
     ledger: Ledger | None = None
     """A ledger from `Odar.agents`, in place of a new one with the three limits."""
     on_delta: OnDelta | None = None
-    """Receives every part of the answer while it is generated, including tool calls."""
+    """Receives every part of the answer while it is generated, including tool calls. A failure after the first text
+    is raised, because another answer could not replace it."""
     on_decision: Callable[[Decision, Plan], None] | None = None
     """Receives every decision before it is carried out."""
     model: str | None = None
     """Send the request unchanged to this model, without ODAR's prompts and settings."""
-    final: bool = False
-    """Whether streamed text is final: a failure after the first text is raised, not repaired."""
     progress: bool = False
     """Send drafts and progress messages to `on_delta` as thinking, while there is no answer yet."""
     trace_id: str | None = None

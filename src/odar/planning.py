@@ -131,7 +131,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.assignment = assignment
-        team.paid = {} if options.paid is None else {SLOW: options.paid}
+        team.paid = options.paid
         team.short = options.short
         return team
 
@@ -221,20 +221,20 @@ def make_plan(
         session: its conversation.
         lengths: usual lengths of each agent's prompts and answers.
     """
-    kind = request_kind(query)
+    kind, plausible = request_kind(query)
     cached = {} if session is None else session.cached
     in_tool_loop = session is not None and session.in_tool_loop
     # no recording teaches p for tool calls, so a second opinion on them is only for those who ask for quality
-    has_tools = kind.kind is Kind.TOOL_CALL or bool(query.parameters.tools)
+    has_tools = kind is Kind.TOOL_CALL or bool(query.parameters.tools)
     one_tool_call = has_tools and dial.points > NAMES["quality"]
-    one_call = kind.kind is Kind.OPEN_ENDED or one_tool_call or in_tool_loop or query.parameters.n > 1
+    one_call = kind is Kind.OPEN_ENDED or one_tool_call or in_tool_loop or query.parameters.n > 1
     lengths = without_prompts(lengths or {}) if one_call else lengths
     prices, sample_prices = call_prices(cards, query.estimated_tokens, cached, lengths)
     return Plan(
         estimate=estimate,
         assignment=assignment,
-        kind=kind.kind,
-        plausible=kind.answers,
+        kind=kind,
+        plausible=plausible,
         one_call=one_call,
         keep=session.session.agent if session is not None and in_tool_loop else "",
         n=query.parameters.n,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Route(StrEnum):
-    """The levels of compute for a query (SPEC 1)."""
+    """The paths of a question, which are levels of compute (SPEC 1)."""
 
     SIMPLE = "simple"
     MEDIUM = "medium"
@@ -298,8 +298,8 @@ class Plan:
     """Whether the installed certificate (SPEC 5.14) holds for this question, and why not; empty without one."""
 
     @property
-    def agents(self) -> Mapping[str, str]:
-        """The agents that can answer, and their models."""
+    def models(self) -> Mapping[str, str]:
+        """The model of each agent that can answer."""
         return self.assignment.models
 
 
@@ -348,12 +348,17 @@ class State:
             worst = sum(plan.worst_usd.get(ask.agent, 0.0) * ask.samples for ask in stage.asks)
             if worst > self.usd_left + 1e-12:  # with a tolerance for rounding errors
                 return False
-        most = None if plan.max_path is None else MAX_SLOW_CALLS.get(plan.max_path)
-        return most is None or stage.slow_calls + sum(each.slow_calls for each in self.stages) <= most
+        return within_path((*self.stages, stage), plan.max_path)
 
 
 MAX_SLOW_CALLS = {Route.SIMPLE: 0, Route.MEDIUM: 1}
 """Number of slow calls of the paths; Hard has no limit."""
+
+
+def within_path(stages: Iterable[Stage], max_path: Route | None) -> bool:
+    """Whether these stages make no more slow calls than the longest path allowed; None allows all."""
+    most = None if max_path is None else MAX_SLOW_CALLS.get(max_path)
+    return most is None or sum(stage.slow_calls for stage in stages) <= most
 
 
 def path_of(stages: Iterable[Stage]) -> Route:
@@ -368,7 +373,7 @@ def path_of(stages: Iterable[Stage]) -> Route:
 
 def path_name(plan: Plan, decisions: Iterable[Decision]) -> str:
     """The path of a question, or `DIRECT` if the caller named the model."""
-    if DIRECT in plan.agents:
+    if DIRECT in plan.models:
         return DIRECT
     return path_of(decision.stage for decision in decisions if decision.stage is not None).value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.agents.ledger import Ledger
+from odar.agents.ledger import worst_cost
 from odar.config import load_settings
 from odar.conversation import ChatParameters
 from odar.difficulty.base import ConstantEstimator
@@ -81,7 +81,7 @@ async def test_limits_or_the_papers_policy_prevent_a_continuation(options, overr
             odar.agents.prompts.exact[Step.ANSWER].messages(Query("What is 2 + 2?")),
             odar.settings.fast.max_tokens,
         )
-        options = {"max_cost_usd": Ledger.worst_cost(odar.settings.card("quick"), messages, limit)}
+        options = {"max_cost_usd": worst_cost(odar.settings.card("quick"), messages, limit)}
     answer = await odar.aask("What is 2 + 2?", path="simple", **options)
     assert len(provider.requests) == 1
     assert answer.trace.candidates[0].finish == "length"

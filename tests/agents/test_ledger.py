@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.agents.ledger import IMAGE_TOKENS, TURN_TOKENS, Ledger, Limits, token_upper_bound, writes_cache
+from odar.agents.ledger import (
+    IMAGE_TOKENS,
+    TURN_TOKENS,
+    Ledger,
+    Limits,
+    token_upper_bound,
+    worst_cost,
+    writes_cache,
+)
 from odar.catalogue import ModelCard, Price
 from odar.conversation import Image, Message, Wire
 from odar.errors import BudgetExceeded
@@ -155,8 +163,8 @@ def _strings(value):
 def test_unknown_content_blocks_are_counted():
     """A search result block has text that is not in `Message.text`."""
     block = {"type": "search_result", "content": [{"type": "text", "text": "x" * 100_000}]}
-    plain = Ledger.worst_cost(PRICED, (Message("user", "Sum it up."),), 10)
-    assert Ledger.worst_cost(PRICED, (written({"content": [block]}, "Sum it up."),), 10) > plain + 0.1
+    plain = worst_cost(PRICED, (Message("user", "Sum it up."),), 10)
+    assert worst_cost(PRICED, (written({"content": [block]}, "Sum it up."),), 10) > plain + 0.1
 
 
 def test_an_image_has_a_fixed_number_of_tokens():
@@ -189,7 +197,7 @@ def test_an_image_by_url_is_counted():
 )
 def test_a_file_by_reference_has_no_maximum_cost(block):
     with pytest.raises(BudgetExceeded, match="a file whose size is not known"):
-        Ledger.worst_cost(PRICED, (written({"content": [block]}),), 10)
+        worst_cost(PRICED, (written({"content": [block]}),), 10)
 
 
 def test_cache_writes_are_reserved_at_their_own_price():
@@ -197,13 +205,13 @@ def test_cache_writes_are_reserved_at_their_own_price():
     assert writes_cache([marked])
     assert not writes_cache([Message("user", "cache_control")])
     with pytest.raises(BudgetExceeded, match="what priced charges for cache_control is unknown"):
-        Ledger.worst_cost(PRICED, (marked,), 10)
+        worst_cost(PRICED, (marked,), 10)
     known = ModelCard("known", "p", "known", price=Price(1.0, 0.1, 10.0, 1.25, 2.0))
-    assert Ledger.worst_cost(known, (marked,), 0) >= 2.0 * 1000 / 1e6
+    assert worst_cost(known, (marked,), 0) >= 2.0 * 1000 / 1e6
 
 
 def test_a_prompt_beyond_the_priced_length_has_no_maximum_cost():
     card = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0, up_to=1000))
-    assert Ledger.worst_cost(card, (Message("user", "x" * 900),), 10) > 0
+    assert worst_cost(card, (Message("user", "x" * 900),), 10) > 0
     with pytest.raises(BudgetExceeded, match="holds for prompts of up to 1,000 tokens"):
-        Ledger.worst_cost(card, (Message("user", "x" * 1000),), 10)
+        worst_cost(card, (Message("user", "x" * 1000),), 10)

@@ -161,14 +161,14 @@ OPEN = Query("Write a short poem about autumn.")
 @pytest.mark.parametrize("name", ["default", "local", "tiny"])
 def test_open_ended_requests_are_sent_as_they_are(name):
     prompts = load_prompts(name)
-    assert prompts.is_open(OPEN) and not prompts.is_open(EXACT)
+    assert prompts.is_open_ended(OPEN) and not prompts.is_open_ended(EXACT)
     assert prompts.choose(open_ended=True)[Step.ANSWER].messages(OPEN) == OPEN.messages
     assert "Answer:" in str(prompts.choose(open_ended=False)[Step.ANSWER].messages(EXACT))
 
 
 def test_the_paper_has_one_prompt_for_all_requests():
     prompts = load_prompts("paper")
-    assert not prompts.is_open(OPEN)
+    assert not prompts.is_open_ended(OPEN)
     assert prompts.choose(open_ended=True) == prompts.exact
 
 
@@ -188,7 +188,7 @@ def test_the_paper_has_one_prompt_for_all_requests():
 )
 def test_a_client_that_sets_the_form_of_the_reply_gets_no_other_form(turns, parameters, sets):
     query = Query.from_messages(tuple(Message(role, "What is 17 + 25?") for role in turns), parameters)
-    assert {name for name in ("default", "local") if load_prompts(name).is_open(query)} == sets
+    assert {name for name in ("default", "local") if load_prompts(name).is_open_ended(query)} == sets
 
 
 def test_the_prompts_of_the_local_recording_are_unchanged():

@@ -19,9 +19,9 @@ __all__ = ["cache", "hub", "no_hub", "pip", "weights", "wheels"]
 @pytest.fixture
 def listed(weights, monkeypatch):
     """Replace every model of the catalogue by a small one, so that downloads are small."""
-    names = catalogue.catalogue()
-    monkeypatch.setattr(catalogue, "catalogue", lambda: {**dict.fromkeys(names, weights), "model": weights})
-    monkeypatch.setattr("odar.cli.local.catalogue", catalogue.catalogue)
+    names = catalogue.known_weights()
+    monkeypatch.setattr(catalogue, "known_weights", lambda: {**dict.fromkeys(names, weights), "model": weights})
+    monkeypatch.setattr("odar.cli.local.known_weights", catalogue.known_weights)
     return weights
 
 
@@ -81,7 +81,7 @@ def test_weights_are_downloaded_only_for_models_that_run_here(options, expected,
 
 def test_the_local_models_are_listed_with_their_state(odar, hub: Hub, listed, monkeypatch):
     for module in ("odar.providers.weights", "odar.cli.models"):
-        monkeypatch.setattr(f"{module}.catalogue", lambda: {"model": listed})
+        monkeypatch.setattr(f"{module}.known_weights", lambda: {"model": listed})
     assert odar("models", "--local", "--profile", "tiny").out.split()[-2:] == ["Apache-2.0", "absent"]
     odar("pull", "model")
     (row,) = json.loads(odar("models", "--local", "--json", "--profile", "tiny").out)

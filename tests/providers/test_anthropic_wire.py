@@ -120,8 +120,8 @@ def test_a_tool_call_is_the_same_whole_and_streamed() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "tool_use"}},
         {"type": "message_stop"},
     ]
-    pieces = [piece for event in events if (piece := streamed.feed(event)).calls]
-    assert [piece.calls[0].name for piece in pieces] == ["weather", "", ""]
+    pieces = [piece for event in events if (piece := streamed.feed(event)).tool_calls]
+    assert [piece.tool_calls[0].name for piece in pieces] == ["weather", "", ""]
     assert streamed.reply().completions[0].tool_calls == whole.tool_calls
 
 

@@ -118,7 +118,7 @@ async def test_an_alternative_model_is_tried_before_waiting(start, up, slow, str
 
 
 async def test_retries_are_limited_per_question(start, up, slow, monkeypatch):
-    monkeypatch.setattr("odar.agents.agents.MAX_RETRIES", 2)
+    monkeypatch.setattr("odar.agents.ledger.MAX_RETRIES", 2)
     live = await start(constants=RETRY)
     for server in (up, slow):
         server.behave(status(500))

@@ -9,7 +9,6 @@ import pytest
 from odar.conversation import ChatParameters, Message
 from odar.engine import Odar
 from odar.options import AskOptions
-from odar.policy.policies import possible_walks
 from odar.serving.protocols.fields import MAX_INTEGER
 from odar.serving.reservations import walk_needs
 from odar.types import Query, Route, path_of
@@ -59,7 +58,7 @@ def test_no_answer_is_longer_than_the_context_of_its_model():
 
 def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():
     policy = Odar(settings(policy="cascade")).policy()
-    assert names(possible_walks(policy)) == [
+    assert names(policy.walks()) == [
         "fast, slow, slow*2, slow*2",
         "fast, slow, slow*2",
         "fast, slow",
@@ -67,16 +66,16 @@ def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():
         "fast",
         "slow",
     ]
-    assert names(possible_walks(policy, n=3))[-1] == "slow*3"
-    assert names(possible_walks(policy, max_path=Route.MEDIUM))[0] == "fast, slow"
-    assert set(names(possible_walks(policy, max_path=Route.SIMPLE))) == {"fast"}
+    assert names(policy.walks(n=3))[-1] == "slow*3"
+    assert names(policy.walks(max_path=Route.MEDIUM))[0] == "fast, slow"
+    assert set(names(policy.walks(max_path=Route.SIMPLE))) == {"fast"}
 
 
 def test_the_paper_offers_its_three_paths_and_a_forced_path_itself():
     odar = Odar(settings(policy="paper"))
-    assert names(possible_walks(odar.policy())) == ["fast+slow*5", "fast, slow:verify", "fast"]
+    assert names(odar.policy().walks()) == ["fast+slow*5", "fast, slow:verify", "fast"]
     forced = odar.policy(AskOptions(path="medium"))
-    assert names(possible_walks(forced)) == ["fast, slow:verify"]
+    assert names(forced.walks()) == ["fast, slow:verify"]
 
 
 def test_offers_are_sorted_and_the_dearest_is_the_whole_walk(odar):

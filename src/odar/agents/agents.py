@@ -16,9 +16,6 @@ from odar.providers.pool import Guard, ProviderPool
 from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, DIRECT, Query, Step
 
-MAX_RETRIES = 6
-"""Maximum number of retries of all calls of one question."""
-
 
 class Agents:
     """All agents of an engine, with every model that they may use.
@@ -45,7 +42,7 @@ class Agents:
         self.contexts = {card.name: card.context for card in longest if card.context}
         """Context length of each agent's longest model, if it is known."""
         limits = settings.limits
-        self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd, MAX_RETRIES)
+        self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd)
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
@@ -65,7 +62,7 @@ class Agents:
             query,
             ledger,
             seed=self.settings.seed if seed is None else seed,
-            open_ended=self.prompts.is_open(query),
+            open_ended=self.prompts.is_open_ended(query),
             continues=self.settings.policy != "paper",  # SPEC 3.6 is not in the paper
         )
         if blind := sorted(set(self.cards) - set(chosen)):

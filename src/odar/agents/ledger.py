@@ -18,6 +18,8 @@ from odar.errors import BudgetExceeded, DeadlineExceeded, ProviderError, Provide
 from odar.providers.base import Reply, Request
 from odar.types import CANCELLED, NO_USAGE, Ask, Call, Spend, Usage
 
+MAX_RETRIES = 6
+"""Maximum number of retries of all calls of one question."""
 GRACE_S = 0.5
 """Seconds after which a provider that does not enforce its own timeout is cancelled."""
 
@@ -29,8 +31,6 @@ class Limits:
     deadline_s: float
     calls: int | None = None
     cost_usd: float | None = None
-    retries: int = 6
-    """Maximum number of retries of all calls together."""
     configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
     """The operator's deadline, if the request has a shorter one."""
 
@@ -40,13 +40,12 @@ class Limits:
         """The stricter of these limits and those of a request.
 
         >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
-        Limits(deadline_s=20, calls=6, cost_usd=0.5, retries=6)
+        Limits(deadline_s=20, calls=6, cost_usd=0.5)
         """
         return Limits(
             deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
             calls=min((x for x in (self.calls, calls) if x is not None), default=None),
             cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
-            retries=self.retries,
             configured_deadline_s=self.deadline_s,
         )
 
@@ -98,7 +97,7 @@ class Ledger:
     def take_retry(self) -> bool:
         """Count a retry, and return whether it is within the limit."""
         self._retries += 1
-        return self._retries <= self.limits.retries
+        return self._retries <= MAX_RETRIES
 
     def affordable(self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, wanted: int) -> int:
         """How many of the wanted samples fit the remaining limits.
@@ -114,7 +113,7 @@ class Ledger:
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
         if self.limits.cost_usd is not None:
-            each = self.worst_cost(card, messages, max_tokens)
+            each = worst_cost(card, messages, max_tokens)
             left = self.limits.cost_usd - self.charged_usd()
             if each:
                 count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
@@ -140,7 +139,7 @@ class Ledger:
     ) -> CallReservation:
         """Reserve the maximum cost of these samples. Call `affordable` first."""
         limited = self.limits.cost_usd is not None
-        cost = samples * self.worst_cost(card, messages, max_tokens) if limited else 0.0
+        cost = samples * worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = (samples, cost)
         self._reservations.append(reservation)
         return reservation
@@ -239,32 +238,6 @@ class Ledger:
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
         return reserved + spent + self._at_risk_usd
 
-    @staticmethod
-    def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
-        """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens."""
-        if max_tokens is None:
-            raise BudgetExceeded(
-                f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer"
-            )
-        if card.price is None:
-            raise BudgetExceeded(
-                f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
-                f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
-            )
-        price = card.price
-        size = token_upper_bound(messages) + drafts
-        if price.up_to is not None and size > price.up_to:
-            raise BudgetExceeded(
-                f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
-                f"have {size:,}, so max_cost_usd cannot be kept; shorten it"
-            )
-        if not price.free and price.written is None and writes_cache(messages):
-            raise BudgetExceeded(
-                f"what {card.name} charges for cache_control is unknown, so max_cost_usd cannot be kept; "
-                f'add written = … to the price of [models."{card.name}"] in odar.toml'
-            )
-        return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
-
 
 IMAGE_TOKENS = 4096
 """Upper bound of the tokens of one image, for every provider in the catalogue."""
@@ -274,6 +247,34 @@ TURN_TOKENS = 16
 """Upper bound of the tokens that a chat template adds to a turn."""
 _FILE_REFERENCES = frozenset({"file_id", "file_url"})
 """Fields that refer to a file which is not part of the request."""
+
+
+def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
+    """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens.
+
+    Raises:
+        BudgetExceeded: it is unknown.
+    """
+    if max_tokens is None:
+        raise BudgetExceeded(f"max_cost_usd cannot be kept without max_tokens; set how long {card.name} may answer")
+    if card.price is None:
+        raise BudgetExceeded(
+            f"the price of {card.name} is unknown, so max_cost_usd cannot be kept; "
+            f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
+        )
+    price = card.price
+    size = token_upper_bound(messages) + drafts
+    if price.up_to is not None and size > price.up_to:
+        raise BudgetExceeded(
+            f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
+            f"have {size:,}, so max_cost_usd cannot be kept; shorten it"
+        )
+    if not price.free and price.written is None and writes_cache(messages):
+        raise BudgetExceeded(
+            f"what {card.name} charges for cache_control is unknown, so max_cost_usd cannot be kept; "
+            f'add written = … to the price of [models."{card.name}"] in odar.toml'
+        )
+    return (size * price.max_input_price + max_tokens * price.output) / 1_000_000
 
 
 def token_upper_bound(messages: Iterable[Message]) -> int:

@@ -18,30 +18,23 @@ class StreamedAnswer:
     Args:
         on_text: receives the text of the answer: while it is generated if no other answer can replace it, otherwise
             whole, by `finish`.
-        on_delta: receives everything, including tool calls.
-        final: whether forwarded text cannot be replaced, as over HTTP.
+        on_delta: receives everything, including tool calls; no other answer can replace what it got, as over HTTP.
         progress: whether drafts and progress messages are forwarded too, as thinking.
 
-    >>> stream = StreamedAnswer(print, final=True)
+    >>> parts: list[Delta] = []
+    >>> stream = StreamedAnswer(None, parts.append)
     >>> answer = stream.handler_of(Decision(None, "", final=True))
     >>> answer(Delta("Par"))
-    Par
     >>> stream.committed
     True
     """
 
     def __init__(
-        self,
-        on_text: Callable[[str], None] | None,
-        on_delta: OnDelta | None = None,
-        *,
-        final: bool = False,
-        progress: bool = False,
+        self, on_text: Callable[[str], None] | None, on_delta: OnDelta | None = None, *, progress: bool = False
     ) -> None:
         self._progress = on_delta if progress else None
         self._on_text = on_text
         self._on_delta = on_delta
-        self._final = final
         self._started = False
 
     def handler_of(self, decision: Decision) -> OnDelta | None:
@@ -56,7 +49,7 @@ class StreamedAnswer:
     def announce(self, decision: Decision, plan: Plan) -> None:
         """Report a stage whose text is not the answer yet."""
         if decision.stage is not None and not decision.final:
-            models = ", ".join(f"{ask} ({plan.agents.get(ask.agent, '')})" for ask in decision.stage.asks)
+            models = ", ".join(f"{ask} ({plan.models.get(ask.agent, '')})" for ask in decision.stage.asks)
             self._tell(f"{models}: {decision.reason}\n\n")
 
     def finish(self, text: str) -> None:
@@ -67,14 +60,14 @@ class StreamedAnswer:
     @property
     def committed(self) -> bool:
         """Whether another answer can no longer replace this one."""
-        return self._final and self._started
+        return self._on_delta is not None and self._started
 
     def _tell(self, text: str) -> None:
         if text and self._progress is not None:
             self._progress(Delta(thinking=text, wire=PROGRESS))
 
     def _forward(self, delta: Delta) -> None:
-        self._started = self._started or bool(delta.text or delta.calls)  # after thinking, any answer can follow
+        self._started = self._started or bool(delta.text or delta.tool_calls)  # thinking commits to nothing
         if self._on_delta is not None:
             self._on_delta(delta)
         if self._on_text is not None and delta.text:

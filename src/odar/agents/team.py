@@ -21,7 +21,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeVar
 
-from odar.agents.ledger import Ledger
+from odar.agents.ledger import Ledger, worst_cost
 from odar.agents.prompts import Prompts, PromptSet
 from odar.background import run_by_size
 from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
@@ -49,7 +49,7 @@ from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Requ
 from odar.providers.pool import ProviderPool
 from odar.response_format import format_fault
 from odar.settings import AgentSettings, Settings
-from odar.types import Ask, Assignment, Call, Candidate, Decision, Query, Stage
+from odar.types import SLOW, Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -105,8 +105,8 @@ class Team:
     """Its expert and models, and why; not needed without a plan."""
     believed: Mapping[str, Agent] = field(default_factory=dict)
     """Skill and family of each agent; not needed if the team is plain."""
-    paid: dict[str, tuple[Completion, Call]] = field(default_factory=dict)
-    """Replies that exist already by agent, and their calls: they are used in place of its first answer."""
+    paid: tuple[Completion, Call] | None = None
+    """A reply of the slow agent that exists already, and its call: used in place of its first answer."""
 
     # what happened so far, for the trace
     failures: list[tuple[str, OdarError]] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Team:
         work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
         parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
         candidates = [candidate for part in parts for candidate in part]
-        if self.paid:
+        if self.paid is not None:
             self._answers += [candidate.answer for candidate in candidates]
         return candidates
 
@@ -234,8 +234,9 @@ class Team:
 
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
         """The candidates of one agent; an early call is used if there is one."""
-        if ask.agent in self.paid and not ask.verify:
-            return await self._use_paid(ask, on_delta)
+        if self.paid is not None and ask.agent == SLOW and not ask.verify:
+            (completion, call), self.paid = self.paid, None
+            return await self._use_paid(completion, call, ask, on_delta)
         early = self._early.pop(ask, None)
         if early is None:
             return await self._call_models(ask, proposal, on_delta)
@@ -244,9 +245,10 @@ class Team:
         finally:
             early.cancel()
 
-    async def _use_paid(self, ask: Ask, on_delta: OnDelta | None) -> list[Candidate]:
+    async def _use_paid(
+        self, completion: Completion, call: Call, ask: Ask, on_delta: OnDelta | None
+    ) -> list[Candidate]:
         """A reply that exists already, and further samples if there are more to ask for."""
-        completion, call = self.paid.pop(ask.agent)
         self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
         self.skip_samples(ask.agent, 1)
         first = self.candidate(ask, self.cards[ask.agent], completion)
@@ -272,7 +274,7 @@ class Team:
 
         def forward(delta: Delta) -> None:
             nonlocal streamed
-            streamed = streamed or bool(delta.text or delta.calls)
+            streamed = streamed or bool(delta.text or delta.tool_calls)
             assert on_delta is not None
             on_delta(delta)
 
@@ -323,7 +325,7 @@ class Team:
             messages = self.prompts[Ask(agent).step].messages(self.query, "", "")
             limit = self.request_template(agent).sampling.max_tokens
             try:
-                costs[agent] = Ledger.worst_cost(card, self.billed_messages(messages), limit)
+                costs[agent] = worst_cost(card, self.billed_messages(messages), limit)
             except BudgetExceeded:
                 costs[agent] = math.inf
         return costs

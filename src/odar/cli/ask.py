@@ -123,7 +123,7 @@ def _step_facts(step: NextStep) -> Iterator[tuple[str, str]]:
     """Yield what would be asked first, the prices, and when ODAR would stop."""
     plan = step.plan
     yield "first", f"{step.stage}{', and nothing after it' if step.decision.final else ''}"
-    yield "models", ", ".join(f"{agent} {model}" for agent, model in plan.agents.items())
+    yield "models", ", ".join(f"{agent} {model}" for agent, model in plan.models.items())
     yield "kind", f"{plan.kind}, difficulty {plan.estimate.difficulty:.2f}, dial {plan.dial}"
     nominal = " (relative prices)" if plan.nominal else ""
     alone = "" if step.slow_usd is None else f"; one slow call {dollars(step.slow_usd)}"

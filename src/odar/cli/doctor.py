@@ -24,7 +24,7 @@ from odar.cli.traces import open_archive, parse_time
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
-from odar.providers.weights import GGUF, catalogue, gguf_path, offline, weights_folder, weights_status
+from odar.providers.weights import GGUF, gguf_path, known_weights, offline, weights_folder, weights_status
 from odar.secrets import api_key, masked
 from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
@@ -127,7 +127,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
     found = []
     models = local_models(settings)
     missing_bytes = 0
-    for weights in catalogue().values():
+    for weights in known_weights().values():
         state = weights_status(weights)[0]
         used = weights.name in models
         present = state == "present"

@@ -13,7 +13,7 @@ from odar.cli.terminal import folded, notice, print_json
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
 from odar.providers.base import Provider
-from odar.providers.weights import GGUF, catalogue, ensure_weights, find_weights, gguf_path
+from odar.providers.weights import GGUF, ensure_weights, find_weights, gguf_path, known_weights
 from odar.settings import Settings
 
 if TYPE_CHECKING:
@@ -174,9 +174,9 @@ def pull(names: tuple[str, ...], force: bool, as_json: bool) -> None:
 
 
 def _models_of(name: str) -> list[str]:
-    if name in catalogue():
+    if name in known_weights():
         return [name]
     profiles = [profile for profile in PROFILES if profile != "custom"]
     if name in profiles and (models := local_models(load_settings(name, config="/dev/null", environ={}))):
         return models
-    raise UnknownName("local model", name, [*catalogue(), "local", "tiny"])
+    raise UnknownName("local model", name, [*known_weights(), "local", "tiny"])

@@ -9,7 +9,7 @@ import click
 from odar.catalogue import Price
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import plain_table, print_columns, print_json, print_table
-from odar.providers.weights import catalogue, weights_status
+from odar.providers.weights import known_weights, weights_status
 from odar.settings import Settings
 
 
@@ -48,7 +48,7 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
 def _list_local(settings: Settings, *, as_json: bool) -> None:
     """List the models that `odar pull` can download, and their state."""
     body, rows = [], []
-    for weights in catalogue().values():
+    for weights in known_weights().values():
         state, size = weights_status(weights)
         body.append(
             {name: getattr(weights, name) for name in ("name", "title", "licence", "memory_mb")}

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from odar.types import Ask, Candidate, Decision, Plan, Stage, State, Verdict
+from odar.types import FAST, Ask, Candidate, Decision, Plan, Route, Stage, State, Verdict, within_path
 
 STOP = "done"
 """Reason of a decision to stop, which reports leave out because it says nothing."""
+Walk = tuple[Stage, ...]
+"""The stages that a question passes through, from the first to the last."""
 
 
 class Policy(ABC):
@@ -30,12 +32,23 @@ class Policy(ABC):
     def next_stage(self, state: State) -> Decision:
         """The next stage, or stop."""
 
+    @abstractmethod
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        """The walks for which money or calls may have to be reserved before a request is sent.
+
+        The longest one comes first, then shorter ones down to a single call.
+
+        Args:
+            n: number of choices that the client asks for.
+            max_path: the longest path that the key allows; walks beyond it are left out.
+        """
+
     def verdict(self, state: State) -> Verdict | None:
         """The winner of the candidates; None leaves it to the fusion rule."""
         return None
 
-    def describe(self, plan: Plan) -> list[str]:
-        """In words, when a question like this one stops or goes on; empty if nothing depends on a number."""
+    def describe_thresholds(self, plan: Plan) -> list[str]:
+        """When a question like this one stops or goes on, in words; empty if nothing depends on a number."""
         return []
 
     def leading_candidate(self, state: State) -> Candidate | None:
@@ -86,18 +99,22 @@ class FixedPolicy(Policy):
         plan = state.plan
         remaining = self.stages[len(state.stages) :]
         last = len(remaining) == 1
-        if remaining and remaining[0].agents <= set(plan.agents):
+        if remaining and remaining[0].agents <= set(plan.models):
             stage = remaining[0].times(plan.n) if last else remaining[0]
             if state.fits(stage):
                 alone = last and not state.stages and stage.calls == plan.n
                 return Decision(stage, "fixed", final=alone)
-        others = [Stage((Ask(agent, plan.n),)) for agent in plan.agents if agent not in state.failed]
+        others = [Stage((Ask(agent, plan.n),)) for agent in plan.models if agent not in state.failed]
         if not state.candidates and others:
             stage = next(filter(state.fits, others), others[0])
             return decision_of(
                 stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
             )
         return Decision(None, STOP)
+
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        walks: list[Walk] = [(*self.stages[:-1], self.stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
+        return [walk for walk in walks if within_path(walk, max_path)]
 
 
 def decision_of(stage: Stage, reason: str) -> Decision:

@@ -16,9 +16,10 @@ import math
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import combinations
 
-from odar.policy.base import Policy, stage_price
+from odar.policy.base import Policy, Walk, stage_price
 from odar.policy.belief import Agent, Belief, Evidence, Posterior
 from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
@@ -32,9 +33,11 @@ from odar.types import (
     Candidate,
     Decision,
     Plan,
+    Route,
     Stage,
     State,
     Verdict,
+    within_path,
 )
 
 LEVEL = 1.1
@@ -123,14 +126,14 @@ class CascadePolicy(Policy):
             return Decision(None, "the reply is prose without a final answer, so there is nothing to compare", p=p)
         reached = self._reached(state)
         position = reached[-1] + 1 if reached else 0
-        numbers = [i for i in range(position, len(self.stages)) if self._is_open(self.stages[i], state)]
+        numbers = [i for i in range(position, len(self.stages)) if self._may_ask(self.stages[i], state)]
         if not numbers and not state.candidates:
             return self._one_call(state, posterior)
         if not numbers:
             left = position < len(self.stages)
             return Decision(None, "no further stage fits the limits" if left else "every stage was asked", p=p)
         values = self.values(plan)
-        if reached and reached[-1] in values.last and _is_single_answer(state):
+        if reached and reached[-1] in values.stop_after and _is_single_answer(state):
             return Decision(None, "no other call could be worth its price", p=p)
         # the stage that is worth most, against stopping now
         reference = self.stages[-1].asks[-1].agent
@@ -142,7 +145,7 @@ class CascadePolicy(Policy):
         if p is not None and worth <= p:
             return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
-        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.last)
+        final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.stop_after)
         return Decision(stage, reason, final, p, q, price, gain)
 
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
@@ -161,7 +164,13 @@ class CascadePolicy(Policy):
         why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
 
-    def describe(self, plan: Plan) -> list[str]:
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        """The longest walk that ends with each stage, then a single call to each agent."""
+        longest = _longest_walks(self.stages, tuple(self.max_samples.items()), max_path)
+        single = [(Stage((Ask(agent, n),)),) for agent in self.agents]
+        return [*longest, *(walk for walk in single if within_path(walk, max_path))]
+
+    def describe_thresholds(self, plan: Plan) -> list[str]:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
         if plan.keep or plan.one_call:
             return []
@@ -183,7 +192,7 @@ class CascadePolicy(Policy):
         counts = values.later_stages((*reached, number), similar)
         left = None if state.calls_left is None else state.calls_left - decision.stage.calls
         then = replace(state, stages=(*state.stages, decision.stage), calls_left=left)
-        later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._is_open(stage, then)]
+        later = [(stage, counts[i]) for i, stage in enumerate(self.stages) if self._may_ask(stage, then)]
         return price + sum(count * stage_price(stage, plan) for stage, count in later) / len(similar)
 
     def values(self, plan: Plan) -> StageValues:
@@ -244,10 +253,10 @@ class CascadePolicy(Policy):
             reached.append(self.stages.index(stage, after))
         return tuple(reached)
 
-    def _is_open(self, stage: Stage, state: State) -> bool:
-        agents = state.plan.agents
+    def _may_ask(self, stage: Stage, state: State) -> bool:
+        models = state.plan.models
         for ask in stage.asks:
-            if ask.agent not in agents or ask.agent in state.failed or (ask.verify and not state.candidates):
+            if ask.agent not in models or ask.agent in state.failed or (ask.verify and not state.candidates):
                 return False
         return within_samples((*state.stages, stage), self.max_samples) and state.fits(stage)
 
@@ -257,12 +266,12 @@ class CascadePolicy(Policy):
         If none fits the limits, the first call is the cheapest one, which fails with the limit named.
         """
         plan = state.plan
-        usable = [agent for agent in plan.agents if agent not in state.failed]
+        usable = [agent for agent in plan.models if agent not in state.failed]
         if plan.keep in usable:
             usable = [plan.keep]
         stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
         cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
-        return [stage for stage in stages if self._is_open(stage, state)] or cheapest
+        return [stage for stage in stages if self._may_ask(stage, state)] or cheapest
 
 
 def _is_open_ended(state: State) -> bool:
@@ -296,6 +305,25 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
                 if left[ask.agent] < 0:
                     return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _longest_walks(
+    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
+) -> tuple[Walk, ...]:
+    """The walk with the most calls that ends with each stage, those with more calls first."""
+    most = dict(samples)
+    found: list[Walk] = []
+    for last in range(len(stages)):
+        subsets = (walk for size in range(last + 1) for walk in combinations(stages[:last], size))
+        walks = [(*walk, stages[last]) for walk in subsets]
+        walks = [walk for walk in walks if within_path(walk, max_path) and within_samples(walk, most)]
+        found += sorted(walks, key=_calls)[-1:]
+    return tuple(sorted(found, key=_calls, reverse=True))
+
+
+def _calls(walk: Iterable[Stage]) -> int:
+    return sum(stage.calls for stage in walk)
 
 
 def price_level(price: float, value: float) -> int:

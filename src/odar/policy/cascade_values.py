@@ -172,12 +172,12 @@ class StageValues:
     """Of each stage, in units of the value of a right answer."""
     names: Sequence[str] = ()
     """Of the stages, for `thresholds`."""
-    first: dict[int, Sequence[float]] = field(default_factory=dict)
+    without_answer: dict[int, Sequence[float]] = field(default_factory=dict)
     """Coefficients of the value of asking a stage without any answer."""
-    later: dict[int, Sequence[float]] = field(default_factory=dict)
+    with_answer: dict[int, Sequence[float]] = field(default_factory=dict)
     """Coefficients of the value of asking a stage after an answer."""
-    last: frozenset[int] = frozenset()
-    """Stages after whose answer no other stage is worth its price, in none of the simulated questions."""
+    stop_after: frozenset[int] = frozenset()
+    """Stages whose answer alone ends every simulated question, because no other stage is worth its price then."""
 
     @classmethod
     def by_induction(cls, simulation: Simulation, prices: Sequence[float], names: Sequence[str] = ()) -> Self:
@@ -200,19 +200,20 @@ class StageValues:
             late = [change[known]]
             if simulation.several:
                 early, late = _centred(early), _centred(late)
-            values.first[number] = _fitted(_terms_of_q(q[start]), after[start], early)
-            values.later[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
+            values.without_answer[number] = _fitted(_terms_of_q(q[start]), after[start], early)
+            values.with_answer[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
         alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
-        last = [reached[0] for reached, p in alone.items() if (values.of_state(reached) <= p)[p >= NO_ANSWER].all()]
-        return replace(values, last=frozenset(last))
+        stop = [reached[0] for reached, p in alone.items() if (values.of_state(reached) <= p)[p >= NO_ANSWER].all()]
+        return replace(values, stop_after=frozenset(stop))
 
     def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""
-        without, with_answer = _terms_of_q(q), _terms_of_both(p, q)
+        terms_of_q, terms_of_both = _terms_of_q(q), _terms_of_both(p, q)
         found: list[Any] = []
         for number in numbers:
-            first, later = _dot(self.first[number], without), _dot(self.later[number], with_answer)
-            found.append(_clip(_where(p < NO_ANSWER, first, later)) - self.prices[number])
+            without = _dot(self.without_answer[number], terms_of_q)
+            with_answer = _dot(self.with_answer[number], terms_of_both)
+            found.append(_clip(_where(p < NO_ANSWER, without, with_answer)) - self.prices[number])
         return found
 
     def best_stage(self, numbers: Sequence[int], p: Any, q: Any) -> tuple[Any, Any]:

@@ -38,11 +38,11 @@ class RequestKind(NamedTuple):
     """The kind of a request, and how many answers are plausible: agreement on one of two says little."""
 
     kind: Kind
-    answers: int | None = None
+    plausible: int | None = None
     """Two for yes or no, the number of options of a choice; None means many."""
 
 
-OPEN_ENDED = RequestKind(Kind.OPEN_ENDED)
+_OPEN_ENDED = RequestKind(Kind.OPEN_ENDED)
 _ONE_OF_TWO = RequestKind(Kind.CHOICE, 2)
 _YES_NO = RequestKind(Kind.YES_NO, 2)
 _NUMBER = RequestKind(Kind.NUMBER)
@@ -56,9 +56,9 @@ def request_kind(query: Query) -> RequestKind:
     With tools that the model may call, an answer of many plausible ones counts as a tool call.
 
     >>> request_kind(Query("Write a haiku about rain."))
-    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, answers=None)
+    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, plausible=None)
     >>> request_kind(Query("Is 91 prime?"))
-    RequestKind(kind=<Kind.YES_NO: 'yes/no'>, answers=2)
+    RequestKind(kind=<Kind.YES_NO: 'yes/no'>, plausible=2)
     """
     parameters = query.parameters
     mode = parameters.tool_choice.mode if parameters.tool_choice is not None else "auto"
@@ -67,12 +67,12 @@ def request_kind(query: Query) -> RequestKind:
     if not query.text.strip() and not query.images:  # recorded answers without their question
         return _SHORT
     by_text = _text_kind(core_question(query))
-    if by_text.answers is not None:
+    if by_text.plausible is not None:
         return by_text
     if parameters.tools and mode != "none":
-        return by_text if by_text is OPEN_ENDED else _TOOL_CALL
+        return by_text if by_text is _OPEN_ENDED else _TOOL_CALL
     if parameters.format is not None:
-        return _schema_kind(parameters.format.schema) or (OPEN_ENDED if by_text is OPEN_ENDED else _SHORT)
+        return _schema_kind(parameters.format.schema) or (_OPEN_ENDED if by_text is _OPEN_ENDED else _SHORT)
     return by_text
 
 
@@ -89,12 +89,12 @@ def _text_kind(core: CoreQuestion) -> RequestKind:
     text = text.lower().replace("’", "'")
     if demanded is not None or core.examples:
         found = _question_kind(text) or _task_kind(text)
-        return _SHORT if found is OPEN_ENDED else found
+        return _SHORT if found is _OPEN_ENDED else found
     cues = _cues()
     if cues["small_talk"].fullmatch(text) or cues["long_form"].search(text):
-        return OPEN_ENDED
+        return _OPEN_ENDED
     if cues["open_first"].match(text) and not cues["exact_task"].search(text):
-        return OPEN_ENDED
+        return _OPEN_ENDED
     return _question_kind(text) or _task_kind(text)
 
 
@@ -137,7 +137,7 @@ def _question_kind(text: str) -> RequestKind | None:
         asks = cues["asks"].match(sentence) or cues["asks_yes_no"].match(sentence)
         return _sentence_kind(sentence, text) if asks else None
     if text.count("?") >= _MANY_QUESTIONS and not cues["asks_number"].search(text):
-        return OPEN_ENDED
+        return _OPEN_ENDED
     before = text[max(0, end - 500) : end]
     starts = [match.end() for match in _SENTENCE_END.finditer(before)]
     sentence = before[starts[-1] if starts else 0 :].strip(" \"'([*_-") + "?"
@@ -150,10 +150,10 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     cues = _cues()
     personal = len(text) > _PERSONAL_LENGTH and cues["personal"].search(text)
     if cues["asks_for_help"].match(sentence):
-        return OPEN_ENDED
+        return _OPEN_ENDED
     if cues["asks_yes_no"].match(sentence):
         either = _ONE_OF_TWO if cues["either"].search(sentence) else _YES_NO
-        return OPEN_ENDED if personal else either
+        return _OPEN_ENDED if personal else either
     if cues["asks_number"].search(sentence):
         return _NUMBER
     asked = cues["asks"].search(sentence)
@@ -171,7 +171,7 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     ):
         advice = None
     if (advice and not cues["formula"].search(text)) or (personal and not cues["has_numbers"].search(text)):
-        return OPEN_ENDED
+        return _OPEN_ENDED
     return _ONE_OF_TWO if asked[0] in ("which", "who") and cues["either"].search(sentence) else _SHORT
 
 
@@ -189,7 +189,7 @@ def _task_kind(text: str) -> RequestKind:
         return _NUMBER if text.endswith("=") else _SHORT
     if text.endswith("?"):
         return _YES_NO
-    return _SHORT if numbers and not opened and not cues["chat"].search(text) else OPEN_ENDED
+    return _SHORT if numbers and not opened and not cues["chat"].search(text) else _OPEN_ENDED
 
 
 def _schema_kind(schema: Mapping[str, Any] | None) -> RequestKind | None:

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odar.policy.base import STOP, Policy, decision_of
-from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State
+from odar.policy.base import STOP, Policy, Walk, decision_of
+from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State, within_path
 
 if TYPE_CHECKING:
     from odar.settings import RoutingSettings
@@ -102,8 +102,8 @@ class PaperPolicy(Policy):
         plan = state.plan
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
-        usable = [agent for agent in (FAST, SLOW) if agent in plan.agents and agent not in state.failed]
-        if len(plan.agents) == 1:  # only one agent can see the images
+        usable = [agent for agent in (FAST, SLOW) if agent in plan.models and agent not in state.failed]
+        if len(plan.models) == 1:  # only one agent can see the images
             if asked or not usable:
                 return Decision(None, STOP)
             return decision_of(Stage((Ask(usable[0], plan.n),)), reason)
@@ -124,7 +124,17 @@ class PaperPolicy(Policy):
             return decision_of(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
         return Decision(None, STOP)
 
-    def describe(self, plan: Plan) -> list[str]:
+    def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
+        """The walk of each path, or of the one that the caller asked for."""
+        by_path = {
+            Route.HARD: (Stage((Ask(FAST), Ask(SLOW, max(self.samples, n)))),),
+            Route.MEDIUM: (Stage((Ask(FAST),)), Stage((Ask(SLOW, n, verify=True),))),
+            Route.SIMPLE: (Stage((Ask(FAST, n),)),),
+        }
+        walks = [walk for path, walk in by_path.items() if self.forced in (None, path)]
+        return [walk for walk in walks if within_path(walk, max_path)]
+
+    def describe_thresholds(self, plan: Plan) -> list[str]:
         if self.forced is not None:
             return []
         own = self.thresholds_of(plan.assignment.expert)

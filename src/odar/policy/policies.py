@@ -1,29 +1,17 @@
-"""The policy of a question by the settings, its agents with their skills, and the walks that it may take."""
+"""The policy of a question by the settings, and its agents with their skills."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 from odar.errors import InputError
 from odar.policy.base import FixedPolicy, Policy
 from odar.policy.belief import Agent
-from odar.policy.cascade import CascadePolicy, default_stages, within_samples
-from odar.policy.paper import PATHS, PaperPolicy
-from odar.types import (
-    CHEAP_AGENTS,
-    DIRECT,
-    FAST,
-    SLOW,
-    Ask,
-    Route,
-    Stage,
-    Step,
-    path_of,
-)
+from odar.policy.cascade import CascadePolicy, default_stages
+from odar.policy.paper import PaperPolicy
+from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Route, Stage, Step
 
 if TYPE_CHECKING:
     from odar.calibration_file import Calibration, Source
@@ -35,8 +23,6 @@ CHEAP_SKILL, STRONG_SKILL = 0.45, 0.77
 """Skill of an agent about which only its price is known."""
 VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
-Walk = tuple[Stage, ...]
-"""The stages that a question passes through, from the first to the last."""
 
 
 def choose_policy(
@@ -123,12 +109,11 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
 
     Without log-probs a wrong answer does not look like one, so the model must not be taken for better than it is.
     """
-    vendor = settings.providers.get(card.provider)
-    if name in CHEAP_AGENTS and card.logprobs and vendor is not None and vendor.cheap:
-        return VENDORS_CHEAP_SKILL
-    fast = settings.card(settings.fast.model).price
     if name in CHEAP_AGENTS:
-        return CHEAP_SKILL
+        vendor = settings.providers.get(card.provider)
+        sold = vendor is not None and vendor.cheap
+        return VENDORS_CHEAP_SKILL if sold and card.logprobs else CHEAP_SKILL
+    fast = settings.card(settings.fast.model).price
     if name == SLOW or fast is None or card.price is None or not fast.output:
         return STRONG_SKILL
     return default_skill(card.price.output / fast.output)
@@ -141,54 +126,3 @@ def default_skill(ratio: float) -> float:
     (0.45, 0.77)
     """
     return STRONG_SKILL if ratio >= 2 else CHEAP_SKILL
-
-
-def possible_walks(policy: Policy, n: int = 1, max_path: Route | None = None) -> list[Walk]:
-    """The walks for which money or calls may have to be reserved before a request is sent.
-
-    The longest walk of the policy comes first, then shorter ones down to a single call.
-
-    Args:
-        policy: the policy of the request.
-        n: number of choices that the client asks for.
-        max_path: the longest path that the key allows; walks beyond it are left out.
-    """
-    match policy:
-        case PaperPolicy(forced=forced, samples=samples):
-            slow = Ask(SLOW, max(samples, n))
-            by_path = {
-                Route.HARD: (Stage((Ask(FAST), slow)),),
-                Route.MEDIUM: (Stage((Ask(FAST),)), Stage((Ask(SLOW, n, verify=True),))),
-                Route.SIMPLE: (Stage((Ask(FAST, n),)),),
-            }
-            walks = [by_path[path] for path in ([forced] if forced else reversed(PATHS))]
-        case CascadePolicy(stages=stages, agents=agents, max_samples=samples):
-            walks = list(_longest_walks(stages, tuple(samples.items()), max_path))
-            walks += [(Stage((Ask(agent, n),)),) for agent in agents]
-        case _:
-            assert isinstance(policy, FixedPolicy)
-            walks = [(*policy.stages[:-1], policy.stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
-    return [walk for walk in walks if _within(walk, max_path)]
-
-
-@lru_cache(maxsize=256)
-def _longest_walks(
-    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
-) -> tuple[Walk, ...]:
-    """The walk with the most calls that ends with each stage, those with more calls first."""
-    most = dict(samples)
-    found: list[Walk] = []
-    for last in range(len(stages)):
-        subsets = (walk for size in range(last + 1) for walk in combinations(stages[:last], size))
-        walks = [(*walk, stages[last]) for walk in subsets]
-        walks = [walk for walk in walks if _within(walk, max_path) and within_samples(walk, most)]
-        found += sorted(walks, key=_calls)[-1:]
-    return tuple(sorted(found, key=_calls, reverse=True))
-
-
-def _calls(walk: Iterable[Stage]) -> int:
-    return sum(stage.calls for stage in walk)
-
-
-def _within(walk: Iterable[Stage], max_path: Route | None) -> bool:
-    return max_path is None or PATHS.index(path_of(walk)) <= PATHS.index(max_path)

@@ -92,4 +92,4 @@ class SessionRequest:
                 usage = call.usage
                 kept = (usage.cached or 0) + (usage.written or 0)
                 read[call.agent] = (kept if call.provider in explicit else usage.input or self.tokens, now)
-        return Session(use.agent, dict(trace.plan.agents), use.requests, use.switches, read, self.prefix, now)
+        return Session(use.agent, dict(trace.plan.models), use.requests, use.switches, read, self.prefix, now)

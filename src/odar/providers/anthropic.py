@@ -17,12 +17,12 @@ from odar.background import run_by_size
 from odar.conversation import ChatParameters, Format, Image, Message, Tool, ToolCall, Wire
 from odar.formats import load_json
 from odar.providers.base import (
-    CallDelta,
     Completion,
     Delta,
     OnDelta,
     Reply,
     Request,
+    ToolCallDelta,
     check_translatable,
     wire_value,
 )
@@ -258,9 +258,9 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
             case "tool_use":
                 self._calls += 1
-                call = CallDelta(self._calls - 1, str_or_empty(block["id"]), str_or_empty(block["name"]))
+                call = ToolCallDelta(self._calls - 1, str_or_empty(block["id"]), str_or_empty(block["name"]))
                 self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
-                return Delta(calls=(call,))
+                return Delta(tool_calls=(call,))
         return Delta()
 
     def _extend_block(self, delta: Mapping[str, Any]) -> Delta:
@@ -279,7 +279,7 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
             case "input_json_delta" if self._blocks[-1]["type"] == "tool_use":
                 self._blocks[-1]["input"].append(delta["partial_json"])
-                return Delta(calls=(CallDelta(self._calls - 1, arguments=delta["partial_json"]),))
+                return Delta(tool_calls=(ToolCallDelta(self._calls - 1, arguments=delta["partial_json"]),))
         return Delta()
 
     def _append(self, kind: str, text: str) -> None:

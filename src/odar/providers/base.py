@@ -14,7 +14,7 @@ from odar.types import NO_USAGE, Token, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class CallDelta:
+class ToolCallDelta:
     """A part of a tool call; the first part of an index has id and name, every part some of the arguments."""
 
     index: int
@@ -27,12 +27,12 @@ class CallDelta:
 class Delta:
     """A part of an answer while it is generated.
 
-    >>> Delta("Hi").text, Delta(calls=(CallDelta(0, "call_1", "look_up"),)).calls[0].name
+    >>> Delta("Hi").text, Delta(tool_calls=(ToolCallDelta(0, "call_1", "look_up"),)).tool_calls[0].name
     ('Hi', 'look_up')
     """
 
     text: str = ""
-    calls: tuple[CallDelta, ...] = ()
+    tool_calls: tuple[ToolCallDelta, ...] = ()
     """Parts of tool calls."""
     wire: Wire | None = None
     """The event as the provider sent it, if the other fields cannot represent all of it."""

@@ -20,13 +20,13 @@ import orjson
 from odar.background import run_by_size
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
 from odar.providers.base import (
-    CallDelta,
     Completion,
     Delta,
     Message,
     OnDelta,
     Reply,
     Request,
+    ToolCallDelta,
     check_translatable,
     wire_value,
 )
@@ -223,7 +223,7 @@ class _Choice:
         self._thinking = ThinkingFilter()
         self._texts: list[str] = []
         self._tokens: list[Token] = []
-        self._calls: dict[int, list[CallDelta]] = {}
+        self._calls: dict[int, list[ToolCallDelta]] = {}
         # A character may be spread over several tokens: the one that completes it gets its text.
         self._decoder = _Decoder("replace")
         self._partial = False
@@ -346,13 +346,13 @@ def _index(choice: Mapping[str, Any]) -> int:
     return count_or_none(choice.get("index")) or 0
 
 
-def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
+def _call_delta(position: int, call: Mapping[str, Any]) -> ToolCallDelta:
     function = call.get("function") or {}
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):  # an object instead of its JSON text
         arguments = json.dumps(arguments)
     index = count_or_none(call.get("index"))
-    return CallDelta(
+    return ToolCallDelta(
         position if index is None else index,
         str_or_empty(call.get("id")),
         str_or_empty(function.get("name")),
@@ -360,7 +360,7 @@ def _call_delta(position: int, call: Mapping[str, Any]) -> CallDelta:
     )
 
 
-def _join_call(parts: Sequence[CallDelta]) -> ToolCall:
+def _join_call(parts: Sequence[ToolCallDelta]) -> ToolCall:
     id_ = next((part.id for part in parts if part.id), "")
     name = next((part.name for part in parts if part.name), "")
     return ToolCall(id_, name, "".join(part.arguments for part in parts))

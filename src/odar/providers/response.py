@@ -152,7 +152,7 @@ class Response:
                 if number % _EVENTS_AT_ONCE == 0:
                     await asyncio.sleep(0)  # others' turn
                 piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
-                if piece.text or piece.calls or piece.wire or piece.thinking:
+                if piece.text or piece.tool_calls or piece.wire or piece.thinking:
                     self.passed_on = True
                     on_delta(piece)
         if not (reader.done or collector.finished):

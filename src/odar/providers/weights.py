@@ -80,13 +80,13 @@ class Weights:
 
 
 @cache
-def catalogue() -> dict[str, Weights]:
+def known_weights() -> dict[str, Weights]:
     tree = tomllib.loads(resources.files("odar.providers").joinpath("weights.toml").read_text(encoding="utf-8"))
     return {name: msgspec.convert({"name": name, **entry}, Weights) for name, entry in tree.items()}
 
 
 def find_weights(name: str) -> Weights:
-    entries = catalogue()
+    entries = known_weights()
     if name not in entries:
         raise UnknownName("local model", name, entries)
     return entries[name]

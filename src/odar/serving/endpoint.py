@@ -236,7 +236,6 @@ class Endpoint:
             state.options,
             on_delta=on_delta,
             on_decision=record_decision,
-            final=True,
             progress=self._gateway.stream_progress,
             trace_id=state.trace_id,
         )

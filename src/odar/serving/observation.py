@@ -114,8 +114,8 @@ class TrafficObserver:
             or trace.degradations
         ):
             return False
-        if DIRECT in trace.plan.agents:  # a reply of the slow model, in place of which the cascade could answer
-            return self.passes_through(record.key_id) and trace.plan.agents[DIRECT] == self._slow_model
+        if DIRECT in trace.plan.models:  # a reply of the slow model, in place of which the cascade could answer
+            return self.passes_through(record.key_id) and trace.plan.models[DIRECT] == self._slow_model
         compares = not trace.plan.one_call and trace.plan.kind != Kind.OPEN_ENDED
         return compares and not trace.plan.forced and not self.passes_through(record.key_id)
 
@@ -142,7 +142,7 @@ class TrafficObserver:
         """Reserve the most that it can cost, answer the question, compare, and store the outcome."""
         trace, query = record.trace, record.query
         assert isinstance(trace, Trace) and query is not None
-        paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.agents else None
+        paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.models else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
         need = Need(self._most_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
@@ -194,7 +194,7 @@ class TrafficObserver:
 
     async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, record: Record) -> Observation:
         """Ask slow what the cascade answered: twice, less what the cascade asked it itself."""
-        team = self._odar.agents.team(query, ledger, models=trace.plan.agents)
+        team = self._odar.agents.team(query, ledger, models=trace.plan.models)
         own = [each for each in trace.candidates if each.agent == SLOW and each.step is not Step.VERIFY]
         team.skip_samples(SLOW, len(own))
         price = trace.baseline_usd
@@ -212,9 +212,9 @@ class TrafficObserver:
         if plan.one_call:
             return
         answers = {each.agent: each for each in reversed(trace.candidates) if each.agent in CHEAP_AGENTS}
-        missing = [Ask(agent) for agent in plan.agents if agent in CHEAP_AGENTS and agent not in answers]
+        missing = [Ask(agent) for agent in plan.models if agent in CHEAP_AGENTS and agent not in answers]
         if missing:
-            team = self._odar.agents.team(query, ledger, models=plan.agents)
+            team = self._odar.agents.team(query, ledger, models=plan.models)
             answers |= {each.agent: each for each in await team.ask(Stage(tuple(missing)))}
         known = answer_in_reply(slow.answer, [each.answer for each in answers.values()])
         candidates = [*answers.values(), replace(slow, answer=known or slow.answer)]

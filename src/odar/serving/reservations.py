@@ -11,14 +11,14 @@ import dataclasses
 from concurrent.futures import Future
 from functools import cache, partial
 
-from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound, worst_cost
 from odar.agents.team import Team
 from odar.background import run_by_size
 from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.options import AskOptions
-from odar.policy.policies import Walk, possible_walks
+from odar.policy.base import Walk
 from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
@@ -95,7 +95,7 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
     else:
         models = odar.planner.assign(query, options.session).models
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
-        walks = possible_walks(odar.policy(options), query.parameters.n, options.max_path)
+        walks = odar.policy(options).walks(query.parameters.n, options.max_path)
     if not priced:
         # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
@@ -126,7 +126,7 @@ def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
         return Need(0.0, tokens)
 
     def cost(card: ModelCard) -> float:
-        return Ledger.worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
+        return worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
 
     usd = cost(card)
     for fallback in fallbacks:

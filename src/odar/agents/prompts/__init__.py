@@ -88,17 +88,17 @@ class PromptSet:
     """The prompts of every step, for exact questions and for open-ended requests."""
 
     exact: Prompts
-    open: Prompts | None = None
+    open_ended: Prompts | None = None
     """None if open-ended requests get the same prompts."""
 
-    def is_open(self, query: Query) -> bool:
+    def is_open_ended(self, query: Query) -> bool:
         """Whether a query gets the prompts for open-ended requests.
 
         Those prompts leave a conversation as it is, so they are also right where the client sets the task and the
         form of the reply: by tools, a response format, earlier turns, or a system message, which could contradict
         worked examples.
         """
-        if self.open is None:
+        if self.open_ended is None:
             return False
         parameters = query.parameters
         roles = [turn.role for turn in query.messages]
@@ -111,11 +111,12 @@ class PromptSet:
 
     def choose(self, *, open_ended: bool) -> Prompts:
         """The prompts for open-ended requests, or those for exact questions."""
-        return self.open if open_ended and self.open is not None else self.exact
+        return self.open_ended if open_ended and self.open_ended is not None else self.exact
 
     def steps(self) -> dict[str, str]:
         """The step of every prompt, by its MD5."""
-        return {prompt.md5: step.value for each in (self.exact, self.open or {}) for step, prompt in each.items()}
+        sets = (self.exact, self.choose(open_ended=True))
+        return {prompt.md5: step.value for each in sets for step, prompt in each.items()}
 
 
 def load_prompts(name: str) -> PromptSet:

@@ -351,7 +351,7 @@ class ReplayTable:
             starts = [row.root(first_sample) for row in part]
             for node, state in self._run(starts, plans, policy, needs_opinions=needs_opinions):
                 if not node.taken:
-                    agents = ", ".join(sorted(node.row.plan.agents))
+                    agents = ", ".join(sorted(node.row.plan.models))
                     raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
                 chosen = decide(state) if len(node.taken) > 1 else None
                 nodes.append(node)

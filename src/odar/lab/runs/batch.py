@@ -18,7 +18,6 @@ from odar.lab.runs.executor import Work, WorkResult, failure
 from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.options import AskOptions
-from odar.policy.policies import possible_walks
 from odar.providers.base import OnDelta, ProviderWrapper, Reply, Request
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.settings import Settings
@@ -116,7 +115,7 @@ def digest_question(question: Question, odar: Odar, seed: int | None) -> str:
 def _longest_walk(odar: Odar, question: Question) -> list[Ask]:
     """The requests of the walk with the most calls; on the Simple path slow may replace fast (SPEC 6.3)."""
     n = question.query.parameters.n
-    walks = possible_walks(odar.policy(AskOptions(path=question.path)), n)
+    walks = odar.policy(AskOptions(path=question.path)).walks(n)
     walk = max(walks, key=lambda each: sum(stage.calls for stage in each))
     asks = [ask for stage in walk for ask in stage.asks]
     return [*asks, Ask(SLOW, n)] if question.path is Route.SIMPLE else asks

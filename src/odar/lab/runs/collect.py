@@ -81,9 +81,10 @@ def make_items(odar: Odar, jobs: Iterable[Job]) -> list[WorkItem]:
 
 def _open_prompts(odar: Odar, query: Query) -> list[Any]:
     """What the answers to an open-ended request depend on besides the header, which is about exact questions."""
-    if not odar.agents.prompts.is_open(query):
+    prompts = odar.agents.prompts
+    if not prompts.is_open_ended(query):
         return []
-    return [[prompt.md5 for prompt in (odar.agents.prompts.open or {}).values()], odar.settings.limits.max_tokens]
+    return [[each.md5 for each in prompts.choose(open_ended=True).values()], odar.settings.limits.max_tokens]
 
 
 @asynccontextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
+from odar.agents.ledger import draft_tokens, token_upper_bound, worst_cost
 from odar.agents.team import agent_request_template
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
@@ -22,7 +22,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Amounts, 
     """
     needs: Counter[tuple[str, str]] = Counter()
     costs: list[float | None] = []
-    open_ended = odar.agents.prompts.is_open(query)
+    open_ended = odar.agents.prompts.is_open_ended(query)
     prompts = odar.agents.prompts.choose(open_ended=open_ended)
     for ask in asks:
         drafted = odar.settings.fast.max_tokens if ask.verify else 0
@@ -36,7 +36,7 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Amounts, 
             needs[card.provider, REQUESTS] += ask.samples
             needs[card.provider, TOKENS] += ask.samples * (token_upper_bound(messages) + drafts + max_tokens)
             try:
-                choices.append(ask.samples * Ledger.worst_cost(card, messages, max_tokens, drafts))
+                choices.append(ask.samples * worst_cost(card, messages, max_tokens, drafts))
             except BudgetExceeded:  # its price is unknown
                 choices.append(None)
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))

@@ -210,14 +210,14 @@ class ChatStream:
             delta["reasoning_content"] = piece.thinking
         if piece.text:
             delta["content"] = piece.text
-        if piece.calls:
+        if piece.tool_calls:
             delta["tool_calls"] = [
                 {
                     "index": call.index,
                     **({"id": call.id, "type": "function"} if call.id else {}),
                     "function": {**({"name": call.name} if call.name else {}), "arguments": call.arguments},
                 }
-                for call in piece.calls
+                for call in piece.tool_calls
             ]
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have

@@ -14,7 +14,7 @@ from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
-from odar.providers.base import CallDelta, Delta
+from odar.providers.base import Delta, ToolCallDelta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
 from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
@@ -62,7 +62,7 @@ def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
     """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
     yield from map(Delta, _PIECE.findall(candidate.text))
     for index, call in enumerate(tool_calls_of(candidate, trace_id)):
-        yield Delta(calls=(CallDelta(index, call.id, call.name, call.arguments),))
+        yield Delta(tool_calls=(ToolCallDelta(index, call.id, call.name, call.arguments),))
 
 
 def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
@@ -230,7 +230,7 @@ class EventStream:
             if self._pending:
                 await self._send_head()
                 pieces, self._pending, self._unread = self._pending, [], 0
-                self._answered = self._answered or any(piece.text or piece.calls for piece in pieces)
+                self._answered = self._answered or any(piece.text or piece.tool_calls for piece in pieces)
                 self._writing = True
                 await self._exchange.write(b"".join(map(self._writer.piece, pieces)))
                 self._writing = False
