@@ -10,7 +10,7 @@ from odar.conversation import ChatParameters, Message
 from odar.engine import Odar
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
-from odar.serving.protocols.fields import MAX_INTEGER
+from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.serving.reservations import walk_needs
 from odar.types import Query, Route, path_of
 from support.engine import MODELS, settings

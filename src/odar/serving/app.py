@@ -26,7 +26,7 @@ from odar.serving.openapi import Feedback, openapi_document
 from odar.serving.passthrough import COMPLETIONS, EMBEDDINGS, PassThrough
 from odar.serving.protocols.chat import CHAT, DECISION
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.fields import convert, read_json
+from odar.serving.protocols.json_body import convert, read_json
 from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
 from odar.serving.protocols.responses import RESPONSES
 from odar.serving.service import Service

@@ -30,7 +30,7 @@ from odar.formats import dump_json
 from odar.serving.concurrency import PerKeyThreads
 from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import Key
-from odar.serving.protocols.fields import convert
+from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.filter import Filter, Text, utc_or_error

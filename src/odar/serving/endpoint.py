@@ -41,8 +41,9 @@ from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
-from odar.serving.protocols.fields import check_parts, count_tokens, parsed_bytes, read_json
 from odar.serving.protocols.image_urls import check_image_urls
+from odar.serving.protocols.json_body import check_parts, parsed_bytes, read_json
+from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
 from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service

@@ -23,7 +23,7 @@ from odar.serving.errors import bad_field
 from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
 from odar.serving.protocols.chat import CHAT, DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
-from odar.serving.protocols.fields import MAX_INTEGER, convert
+from odar.serving.protocols.json_body import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
 from odar.types import DIRECT, Ask, Query
 

@@ -23,7 +23,7 @@ from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.fields import MAX_INTEGER
+from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 

@@ -16,7 +16,7 @@ from odar.inputs import MAX_BYTES, decode_base64, image_from_url
 from odar.policy.dial import Dial
 from odar.response_format import schema_fault
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.json_body import Count, convert, required
 from odar.types import Query
 
 MAX_BETAS = 50
