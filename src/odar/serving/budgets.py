@@ -1,6 +1,6 @@
 """Budgets and limits of API keys, enforced across all processes that share a store (SPEC 6.2b).
 
-`reservations.py` says what a request can cost; here it is reserved.
+`request_cost.py` computes what a request can cost; here it is reserved.
 
 Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
 reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the

@@ -45,7 +45,7 @@ from odar.serving.protocols.image_urls import check_image_urls
 from odar.serving.protocols.json_body import check_parts, parsed_bytes, read_json
 from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
-from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
+from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered

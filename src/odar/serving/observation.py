@@ -34,7 +34,7 @@ from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
 from odar.serving.budgets import Need
 from odar.serving.errors import ApiError
-from odar.serving.reservations import walk_needs, with_max_tokens
+from odar.serving.request_cost import walk_needs, with_max_tokens
 from odar.serving.store import Store
 from odar.traces.database import OBSERVATION
 from odar.traces.observations import EVERY_KEY, Observation
@@ -144,7 +144,7 @@ class TrafficObserver:
         assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.agents else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
-        need = Need(self._most_usd(query))
+        need = Need(self._worst_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
         account = OBSERVATION if record.key_id is None else f"{OBSERVATION}:{record.key_id}"
         future = self._store.budgets.reserve(account, f"observe-{record.trace.id}", [need], lease_s)
@@ -245,7 +245,7 @@ class TrafficObserver:
         limited = with_max_tokens(query, self._odar.settings.limits.max_tokens)
         return self._odar.agents.plain_team(limited, self._slow_model, ledger)
 
-    def _most_usd(self, query: Query) -> float:
+    def _worst_usd(self, query: Query) -> float:
         """Return the most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
         _, longest = walk_needs(self._odar, query, AskOptions(), priced=True)[0]
         usd = self._odar.agents.team(query, self._odar.agents.ledger()).worst_usd()

@@ -1,4 +1,4 @@
-"""The highest need of a request: computed, never built, whatever numbers the client sends."""
+"""The most that a request can cost: computed, never built, whatever numbers the client sends."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odar.engine import Odar
 from odar.options import AskOptions
 from odar.policy.policies import possible_walks
 from odar.serving.protocols.json_body import MAX_INTEGER
-from odar.serving.reservations import walk_needs
+from odar.serving.request_cost import walk_needs
 from odar.types import Query, Route, path_of
 from support.engine import MODELS, settings
 
