@@ -13,7 +13,7 @@ from odar.policy.policies import possible_walks
 from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.serving.request_cost import walk_needs
 from odar.types import Query, Route, path_of
-from support.engine import MODELS, settings
+from support.engine import MODELS, engine, settings
 
 TURNS = (Message("user", "What is two and two?"),)
 
@@ -55,6 +55,15 @@ def test_no_answer_is_longer_than_the_context_of_its_model():
     huge = needs(odar, 200_000_000)
     assert huge == needs(odar, 8192)
     assert huge[1] < 4 * 8192, "medium: the verifier reads a draft that fits its context"
+
+
+def test_a_fallback_costs_as_much_as_its_own_longest_answer():
+    cards = {**MODELS, "deep": {**MODELS["deep"], "context": 100}, "spare": MODELS["deep"]}
+    alone, *_ = engine(models=cards, policy="slow")
+    replaced, *_ = engine(models=cards, policy="slow", slow__model=["deep", "spare"])
+    usd = [walk_needs(odar, query(1000), AskOptions(), priced=True)[0][1].usd for odar in (alone, replaced)]
+    answer_usd = MODELS["deep"]["price"]["output"] / 1e6
+    assert usd[1] - usd[0] == pytest.approx(900 * answer_usd)
 
 
 def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():

@@ -14,7 +14,6 @@ from functools import cache, partial
 from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import Team
 from odar.background import run_by_size
-from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.options import AskOptions
@@ -83,7 +82,7 @@ def with_max_tokens(query: Query, max_tokens: int) -> Query:
 
 
 def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
-    """Return the highest need of each walk, the most expensive first; `priced` if money is limited.
+    """Return what each walk needs at most, the most expensive first; `priced` if money is limited.
 
     Raises:
         ApiError: 403 if money is limited and a price is unknown.
@@ -116,20 +115,15 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
 
 
 def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
-    """Return the highest need of one call of an agent."""
+    """Return what one call of an agent needs at most, whichever of its models answers."""
     card, *fallbacks = team.models(ask.agent)
-    max_tokens = team.request_template(ask.agent).sampling.max_tokens
-    read = team.billed_messages(team.prompts[ask.step].messages(team.query, "", ""))
+    max_tokens = team.request_template(ask.agent).sampling.max_tokens or 0
     drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
-    tokens = token_upper_bound(read) + (max_tokens or 0) + draft_tokens(card, drafted)
+    tokens = token_upper_bound(team.billed_prompt(ask)) + max_tokens + draft_tokens(card, drafted)
     if not priced:
         return Need(0.0, tokens)
-
-    def cost(card: ModelCard) -> float:
-        return Ledger.worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
-
-    usd = cost(card)
+    usd = team.worst_cost(ask, card, drafted)
     for fallback in fallbacks:
         with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
-            usd = max(usd, cost(fallback))
+            usd = max(usd, team.worst_cost(ask, fallback, drafted))
     return Need(usd, tokens)
