@@ -282,10 +282,10 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     )
     for _ in range(100):
         (reply,) = await gateway.ask()
-        if gateway.observer.passes_through(None):
+        if gateway.observer.passes_through(""):
             break
         await gateway.settled(len(gateway.slow.requests) // 2)
-    await until(lambda: gateway.observer.passes_through(None))
+    await until(lambda: gateway.observer.passes_through(""))
     questions = gateway.store.observations.comparison().questions
     assert 3 < questions < 30
     await gateway.ask(times=20)
@@ -300,7 +300,7 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     other = open_store(gateway.overrides)  # as the command does
     assert other.observations.resume()
     await other.close()
-    await until(lambda: not gateway.observer.passes_through(None))
+    await until(lambda: not gateway.observer.passes_through(""))
     (reply,) = await gateway.ask()
     assert reply["model"] == "odar"
 

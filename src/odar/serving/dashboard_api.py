@@ -171,7 +171,7 @@ def _overview(view: _View) -> dict[str, Any]:
     problems = [] if odar.certificate is None else odar.certificate.problems()
     warnings = [f"certificate removed: {problem}" for problem in problems]
     if (since := observations.fallback_at) is not None:
-        whose = "every request" if observations.fell_back(query.key) else "requests of some keys"
+        whose = "every request" if observations.fell_back(query.key or "") else "requests of some keys"
         warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
     warnings += warnings_of(overview, odar.settings)
     return {**overview, "targets": list(map(dataclasses.asdict, targets)), "warnings": warnings}

@@ -83,8 +83,8 @@ class RequestState:
     """The request's own items of the Responses API; None if the conversation is not stored."""
 
     @property
-    def key_id(self) -> str | None:
-        return self.key.id if self.key is not None else None
+    def key_id(self) -> str:
+        return self.key.id if self.key is not None else ""
 
 
 class Endpoint:
@@ -112,7 +112,7 @@ class Endpoint:
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            CURRENT_KEY.set(state.key_id or "")
+            CURRENT_KEY.set(state.key_id)
             self._service.concurrency_limit.acquire(state.key)
             try:
                 await self._answer(state)
@@ -324,7 +324,7 @@ class StoredResponses(Endpoint):
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
+        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -343,7 +343,7 @@ class StoredResponses(Endpoint):
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
+                save = partial(self._archive.save_response, response["id"], state.key_id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

@@ -64,7 +64,7 @@ class TrafficObserver:
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
         self._queue: deque[tuple[Record, int]] = deque()
-        self._queued: Counter[str | None] = Counter()
+        self._queued: Counter[str] = Counter()
         """Waiting questions of each key."""
         self._queued_bytes = 0
         self._workers: set[asyncio.Task[None]] = set()
@@ -72,7 +72,7 @@ class TrafficObserver:
         self.dropped: Counter[str] = Counter()
         """Questions that were chosen and not observed: queue, budget, failed."""
 
-    def passes_through(self, key_id: str | None) -> bool:
+    def passes_through(self, key_id: str) -> bool:
         """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
         return self._settings.enabled or self._store.observations.fell_back(key_id)
 
@@ -83,7 +83,7 @@ class TrafficObserver:
             return
         assert record.query is not None
         size = record.memory_bytes() + 4 * record.query.estimated_tokens
-        own = 0 if record.key_id is None else self._queued[record.key_id]  # at most as many as it leaves free
+        own = self._queued[record.key_id] if record.key_id else 0  # at most as many as it leaves free
         if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
             return
@@ -127,7 +127,7 @@ class TrafficObserver:
             record, size = self._queue.popleft()
             self._queued_bytes -= size
             self._queued[record.key_id] -= 1
-            CURRENT_KEY.set(record.key_id or "")
+            CURRENT_KEY.set(record.key_id)
             try:
                 await self._observe(record)
                 self.observed += 1
@@ -146,7 +146,7 @@ class TrafficObserver:
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
         need = Need(self._worst_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
-        account = OBSERVATION if record.key_id is None else f"{OBSERVATION}:{record.key_id}"
+        account = f"{OBSERVATION}:{record.key_id}" if record.key_id else OBSERVATION
         future = self._store.budgets.reserve(account, f"observe-{record.trace.id}", [need], lease_s)
         reserved = await asyncio.wrap_future(future)
         ledger = self._odar.agents.ledger(max_cost_usd=need.usd + paid_usd)
@@ -164,7 +164,7 @@ class TrafficObserver:
         crossed = await self._store.run(add)
         if crossed is not None:
             excess = crossed.excess(alpha=0.1)  # 5% at its lower end, by which it was decided
-            everybody = record.key_id is None or self._store.observations.fell_back(EVERY_KEY)
+            everybody = not record.key_id or self._store.observations.fell_back(EVERY_KEY)
             LOG.warning(
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
@@ -229,7 +229,7 @@ class TrafficObserver:
         return Observation(
             id=record.trace.id,
             at=trace.started_at,
-            key_id=record.key_id or "",
+            key_id=record.key_id,
             kind=trace.plan.kind,
             stages=",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
             slow_usd=slow_usd,
