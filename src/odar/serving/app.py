@@ -21,9 +21,9 @@ from odar.serving.dashboard_api import DASHBOARD_ROUTES
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
+from odar.serving.forward import COMPLETIONS, EMBEDDINGS, ForwardEndpoint
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.passthrough import COMPLETIONS, EMBEDDINGS, PassThrough
 from odar.serving.protocols.chat import CHAT, DECISION
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.json_body import convert, read_json
@@ -103,8 +103,8 @@ def _endpoints(service: Service) -> dict[str, Endpoint]:
         "/v1/messages": Endpoint(service, MESSAGES),
         "/v1/responses": responses,
         "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": PassThrough(service, EMBEDDINGS),
-        "/v1/completions": PassThrough(service, COMPLETIONS),
+        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
+        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
     }
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from odar import __version__
 from odar.serving.errors import STATUSES
-from odar.serving.passthrough import CompletionsBody, EmbeddingsBody
+from odar.serving.forward import CompletionsBody, EmbeddingsBody
 from odar.serving.protocols.chat import ChatBody, DecisionBody
 from odar.serving.protocols.chat_request import LIMIT_HEADERS, Extras
 from odar.serving.protocols.messages import CountBody, MessagesBody

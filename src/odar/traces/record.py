@@ -46,7 +46,7 @@ _TOKEN_BYTES = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """A request that the engine did not answer: it failed, was cancelled, or went directly to one model."""
+    """A request that the engine did not answer: it failed, was cancelled, or was forwarded to one model."""
 
     id: str
     started_at: str

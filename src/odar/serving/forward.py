@@ -96,7 +96,7 @@ EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 
 
-class PassThrough(Endpoint):
+class ForwardEndpoint(Endpoint):
     """An endpoint that forwards requests."""
 
     def _make_request(self, value: Any) -> ChatRequest:
