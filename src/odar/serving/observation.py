@@ -8,7 +8,7 @@ are asked too: how often all agents agree gives their skills (SPEC 9.3).
 (An `odar.observer.Observer` is something else: it receives an event for every step of a question.)
 
 No client waits for this work, and no failure of it reaches a client: it begins after the reply was sent, in a
-bounded queue with few workers, within a budget that is reserved before each call, and breakers ignore it.
+bounded queue with few tasks, within a budget that is reserved before each call, and breakers ignore it.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from odar.traces.trace import baseline_usd
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, Stage, Step, Trace
 
 LOG = logging.getLogger("odar.observe")
-WORKERS = 4
+MAX_TASKS = 4
 """Maximum number of questions that are observed at a time."""
 PAUSE_S = 0.4
-"""Pause of a worker after each question: at most ten a second, each 5 ms of CPU, so that requests do not wait."""
+"""Pause of a task after each question: at most ten a second, each 5 ms of CPU, so that requests do not wait."""
 MAX_QUEUED = 200
 MAX_QUEUED_BYTES = 32 << 20
 """Maximum number and size of waiting questions; further ones are dropped and counted."""
@@ -67,7 +67,7 @@ class TrafficObserver:
         self._queued: Counter[str] = Counter()
         """Waiting questions of each key."""
         self._queued_bytes = 0
-        self._workers: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.observed = 0
         self.dropped: Counter[str] = Counter()
         """Questions that were chosen and not observed: queue, budget, failed."""
@@ -90,19 +90,19 @@ class TrafficObserver:
         self._queue.append((record, size))
         self._queued[record.key_id] += 1
         self._queued_bytes += size
-        if len(self._workers) < WORKERS:
-            worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        if len(self._tasks) < MAX_TASKS:
+            task = asyncio.get_running_loop().create_task(self._work(), context=Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop the workers; waiting questions are not observed."""
+        """Cancel the tasks; waiting questions are not observed."""
         self.dropped["queue"] += len(self._queue)
         self._queue.clear()
-        workers = list(self._workers)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _can_observe(self, record: Record) -> bool:
         trace, query = record.trace, record.query
