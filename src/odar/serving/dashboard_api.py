@@ -93,6 +93,28 @@ async def _serve_file(request: Request) -> Response:
     return Response(body, headers=headers, media_type=media_type)
 
 
+class TraceQuery(Filter, frozen=True, kw_only=True):
+    """Query parameters of requests for traces."""
+
+    after: Text | None = None
+    """The cursor of the page, from the previous page."""
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    step: Literal["day", "hour", "minute"] = "day"
+    """The interval of time series."""
+
+    @classmethod
+    def read(cls, params: Mapping[str, str]) -> Self:
+        """Read the parameters; empty ones are ignored."""
+        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
+        for name, moment in (("since", query.since), ("until", query.until)):
+            try:
+                if moment is not None:
+                    utc_or_error(moment)
+            except InputError as error:
+                raise bad_field(name, str(error)) from None
+        return query
+
+
 @dataclass(frozen=True, slots=True)
 class _View:
     """What a request may read."""
@@ -237,27 +259,6 @@ async def _export(request: Request) -> Response:
     first = await view.run(read_part)  # an error is reported before the response starts
     headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
     return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
-
-
-class TraceQuery(Filter, frozen=True, kw_only=True):
-    """Query parameters of requests for traces."""
-
-    after: Text | None = None
-    """The cursor of the page, from the previous page."""
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    step: Literal["day", "hour", "minute"] = "day"
-    """The interval of time series."""
-
-    @classmethod
-    def read(cls, params: Mapping[str, str]) -> Self:
-        """Read the parameters; empty ones are ignored."""
-        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
-        for name in ("since", "until"):
-            try:
-                _ = (moment := getattr(query, name)) and utc_or_error(moment)
-            except InputError as error:
-                raise bad_field(name, str(error)) from None
-        return query
 
 
 _CARD_FIELDS = (
