@@ -41,7 +41,7 @@ _BATCH_PATHS = [
 ]
 _EXPOSED_HEADERS = [
     *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
-    *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
+    *(f"x-ratelimit-{name}-{unit}" for unit in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
 ]
 """Response headers that web pages can read."""
 

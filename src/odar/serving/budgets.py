@@ -57,7 +57,7 @@ class Need:
 class RateLimit(NamedTuple):
     """A key's limit on requests or tokens per minute, and how much of it remains."""
 
-    of: str
+    unit: str
     """requests or tokens."""
     per_minute: float
     remaining: float
@@ -278,7 +278,7 @@ class _Account:
             ("requests", self.key.limits.rate_per_min, self.requests),
             ("tokens", self.key.limits.tokens_per_min, self.tokens),
         )
-        return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
+        return tuple(RateLimit(unit, most, max(0.0, left)) for unit, most, left in limits if most)
 
     def settle(
         self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float
