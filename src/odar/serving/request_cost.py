@@ -96,7 +96,7 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
         walks = possible_walks(odar.policy(options), query.parameters.n, options.max_path)
     if not priced:
-        # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
+        # Then only the path limits what is asked: it needs what the first of its walks does, the longest.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
     call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
 

@@ -116,8 +116,8 @@ class SessionTable:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
         # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
-        owner = repr((key_id, name, "" if name else query.parameters.user)).encode()
-        scope = hashlib.blake2b(owner, digest_size=16).digest()
+        client = repr((key_id, name, "" if name else query.parameters.user)).encode()
+        scope = hashlib.blake2b(client, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         # the last state, from this machine or from another
         now = self._clock()
