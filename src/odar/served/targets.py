@@ -18,7 +18,8 @@ from odar.served.counts import SYNC_S, SharedCounts
 from odar.types import Spend
 
 MAX_TARGETS_PER_SCOPE = 200
-"""The oldest ones are dropped first; the file holds ten times as many of all scopes."""
+"""Beyond it the oldest is dropped in memory, and the one with fewest questions in the file, which holds ten times as
+many of all scopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """The state of a target, from the file if it is new here; call it with the lock held."""
         if target not in self._states:
             own = [each for each in self._states if each.scope == target.scope]
-            if len(own) >= MAX_TARGETS_PER_SCOPE:  # a client can choose any target, and must not evict those of others
+            # a client can choose any target, and must not evict those of others
+            if len(own) >= MAX_TARGETS_PER_SCOPE:
                 del self._states[own[0]]
             left = (self.total or {}).get(target, TargetState()).debt  # by a process that has ended
             self._states[target] = TargetState(debt=left)
