@@ -110,9 +110,7 @@ class SessionTable:
         self.explicit: Collection[str] = ()
         """Providers whose cache keeps only what a request marks."""
 
-    def find(
-        self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str = ""
-    ) -> SessionRequest:
+    def find(self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str = "") -> SessionRequest:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
         # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
