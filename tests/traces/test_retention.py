@@ -100,7 +100,9 @@ async def test_a_wrong_clock_at_startup_deletes_nothing(opened, url, monkeypatch
     store.put(make_record(id="before", started_at=ago(days=20)))
     await store.close()
     true = time.time
-    monkeypatch.setattr(store_module, "TrustedClock", lambda newest: retention.TrustedClock(newest, lambda: true() + 9e6))
+    monkeypatch.setattr(
+        store_module, "TrustedClock", lambda newest: retention.TrustedClock(newest, lambda: true() + 9e6)
+    )
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     await _swept(store)
     assert len(store.archive.page()["traces"]) == 2
