@@ -18,8 +18,8 @@ from odar.served.counts import SYNC_S, SharedCounts
 from odar.types import Spend
 
 MAX_TARGETS_PER_SCOPE = 200
-"""Beyond it the oldest is dropped in memory, and the one with fewest questions in the file, which holds ten times as
-many of all scopes."""
+"""Beyond it the oldest is dropped in memory, and the one with fewest questions in the file, which holds ten times
+as many of all scopes."""
 
 
 @dataclass(frozen=True, slots=True)
