@@ -71,7 +71,7 @@ def test_small_corrections_are_not_jumps():
 
 def test_the_start_time_is_taken_from_the_newest_trace():
     machine = Machine(ahead=40 * DAY)
-    clock = machine.clock(newest=START - 2 * DAY)
+    clock = machine.trusted_clock(newest=START - 2 * DAY)
     assert clock.now().timestamp() == pytest.approx(START - 2 * DAY)
     assert machine.after(clock, 3.0) == pytest.approx(START - 2 * DAY + 3 * HOUR)
     assert machine.after(clock, 3.0) == pytest.approx(machine.wall())
@@ -79,13 +79,13 @@ def test_the_start_time_is_taken_from_the_newest_trace():
 
 def test_a_trace_from_the_future_does_not_advance_the_clock():
     machine = Machine()
-    clock = machine.clock(newest=START + 300 * DAY)
+    clock = machine.trusted_clock(newest=START + 300 * DAY)
     assert clock.now().timestamp() == pytest.approx(START)
 
 
 def test_without_a_trace_the_clock_is_trusted():
     machine = Machine(ahead=9 * DAY)
-    assert machine.clock(newest=None).now().timestamp() == pytest.approx(machine.wall())
+    assert machine.trusted_clock(newest=None).now().timestamp() == pytest.approx(machine.wall())
 
 
 def test_a_clock_jump_is_reported_once(caplog):
@@ -109,7 +109,7 @@ offsets = st.one_of(st.just(0.0), st.floats(1.0, 4000.0).map(lambda days: days *
 def test_a_wrong_clock_for_less_than_the_wait_never_advances_the_clock(steps, idle):
     """The clock is never late while each wrong setting of the clock lasts less than six hours."""
     machine = Machine(ahead=steps[0][1])
-    clock = machine.clock(newest=START - idle)
+    clock = machine.trusted_clock(newest=START - idle)
     last = None
     for span, ahead in steps:
         same_setting = last is not None and abs(ahead - last) <= JUMP_S  # less is a correction
@@ -122,7 +122,7 @@ def test_a_wrong_clock_for_less_than_the_wait_never_advances_the_clock(steps, id
 @given(st.lists(st.tuples(hours, offsets), max_size=8), st.floats(0.0, 4000 * DAY))
 def test_a_clock_that_stays_is_trusted_eventually(steps, idle):
     machine = Machine()
-    clock = machine.clock(newest=START - idle)
+    clock = machine.trusted_clock(newest=START - idle)
     for span, ahead in steps:
         machine.after(clock, span, ahead)
     clock.now()
