@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from odar.config import load_settings
 from odar.serving.app import create_app
 from odar.serving.errors import ApiError
-from odar.serving.protocols.fields import read_json
+from odar.serving.protocols.json_body import read_json
 from support.scripted import ScriptedProvider, completion
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}

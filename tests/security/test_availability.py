@@ -176,7 +176,7 @@ FORM = {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}
 )
 async def test_the_parts_of_a_request_are_limited(start, up, more, limit, monkeypatch):
     for name, value in {"MAX_MESSAGES": 10, "MAX_TOOLS": 3, "MAX_SCHEMA_KB": 1, "MAX_VALUES": 500}.items():
-        monkeypatch.setattr(f"odar.serving.protocols.fields.{name}", value)
+        monkeypatch.setattr(f"odar.serving.protocols.json_body.{name}", value)
     live = await start()
     code, _, answer = await live.post(CHAT, body(**more))
     assert (code, limit in answer["error"]["message"]) == (400, True), answer
@@ -186,7 +186,7 @@ async def test_the_parts_of_a_request_are_limited(start, up, more, limit, monkey
 
 
 async def test_punctuation_in_a_text_is_not_counted_as_values(start, monkeypatch):
-    monkeypatch.setattr("odar.serving.protocols.fields.MAX_VALUES", 100)
+    monkeypatch.setattr("odar.serving.protocols.json_body.MAX_VALUES", 100)
     live = await start()
     text = 'a, "b", {c}, [d], \\" e' * 500
     assert (await live.post(CHAT, body(messages=turn(text))))[0] == 200

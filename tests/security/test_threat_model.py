@@ -7,7 +7,7 @@ from pathlib import Path
 
 from odar.calibration_file import FITTED
 from odar.inputs import MAX_BYTES
-from odar.serving.protocols.fields import MAX_DEPTH
+from odar.serving.protocols.json_body import MAX_DEPTH
 from odar.settings import IMAGE_URLS, GatewaySettings
 
 ROOT = Path(__file__).parent.parent.parent

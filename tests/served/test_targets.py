@@ -7,7 +7,7 @@ import json
 import pytest
 
 from odar.policy.dial import Dial
-from odar.served.targets import MAX_SCOPES, ServedTargets, Target
+from odar.served.targets import MAX_TARGETS_PER_SCOPE, ServedTargets, Target
 from odar.types import NO_USAGE, Spend
 
 DIAL = Dial.meeting("calls", 1.8)
@@ -90,20 +90,20 @@ def test_a_damaged_file_is_reported_and_counts_go_on(tmp_path, text):
 def test_targets_of_one_scope_never_evict_those_of_another():
     targets = ServedTargets()
     ask(targets, 6, 2, scope="request of key a")
-    for i in range(MAX_SCOPES + 50):
+    for i in range(MAX_TARGETS_PER_SCOPE + 50):
         ask(targets, 1, scope="request of key b", dial=Dial.meeting("calls", 1 + i / 1000))
     assert targets.factor("request of key a", DIAL) < 1
-    assert len(targets.report()) <= MAX_SCOPES + 1
+    assert len(targets.report()) <= MAX_TARGETS_PER_SCOPE + 1
 
 
 def test_thousands_of_targets_take_no_memory_and_leave_room_in_the_file(tmp_path):
     for targets in (ServedTargets(), ServedTargets(tmp_path / "odar.targets.json")):
         ask(targets, 6, scope="request of key a")
-        for i in range(11 * MAX_SCOPES):
+        for i in range(11 * MAX_TARGETS_PER_SCOPE):
             ask(targets, 1, 2, scope="request of key b", dial=Dial.meeting("calls", 1 + i / 1000))
         targets.sync()
         assert Target("request of key a", "calls", 1.8) in targets.total
-        assert len(targets.total) <= MAX_SCOPES + 1
+        assert len(targets.total) <= MAX_TARGETS_PER_SCOPE + 1
 
 
 def test_the_file_holds_numbers_only(tmp_path):

@@ -14,7 +14,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import ProviderError
 from odar.serving.budgets import OBSERVATION
-from odar.serving.observation import WORKERS, TrafficObserver
+from odar.serving.observation import MAX_TASKS, TrafficObserver
 from odar.serving.store import Store
 from odar.traces.database import Database, observations, spending
 from odar.types import Usage
@@ -207,8 +207,8 @@ async def test_faults_in_the_background_are_invisible(observed: Any, fault: str)
     replies = await asyncio.gather(*(gateway.ask(times=10) for _ in range(10)))
     assert {reply["choices"][0]["message"]["content"] for each in replies for reply in each} == {REPLY}
     if fault == "hangs":
-        await until(lambda: script.in_flight == WORKERS)
-        assert len(gateway.observer._queue) == 100 - WORKERS
+        await until(lambda: script.in_flight == MAX_TASKS)
+        assert len(gateway.observer._queue) == 100 - MAX_TASKS
     assert all(breaker.state == "closed" for breaker in gateway.live.service.breakers.values())
 
 
@@ -218,9 +218,9 @@ async def test_the_queue_is_bounded(observed: Any, monkeypatch: pytest.MonkeyPat
     hanging.meet = asyncio.Barrier(1000)
     gateway = await observed(fast=hanging, enabled=True, share=1)
     await gateway.ask(times=20)
-    await until(lambda: gateway.observer.dropped["queue"] == 20 - WORKERS - 3)
+    await until(lambda: gateway.observer.dropped["queue"] == 20 - MAX_TASKS - 3)
     _, text = await asyncio.to_thread(lambda: (0, gateway.live.service.metrics.text().decode()))
-    assert f'odar_observe_dropped_total{{reason="queue"}} {20 - WORKERS - 3}' in text
+    assert f'odar_observe_dropped_total{{reason="queue"}} {20 - MAX_TASKS - 3}' in text
 
 
 async def test_a_key_leaves_room_in_the_queue(observed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ async def test_a_key_leaves_room_in_the_queue(observed: Any, monkeypatch: pytest
         body = {"model": "odar", "messages": turn(QUESTION)}
         assert (await gateway.live.post(CHAT, body, headers={"x-api-key": secret}))[0] == 200
 
-    for _ in range(WORKERS + 10):
+    for _ in range(MAX_TASKS + 10):
         await ask("greedy")
     await until(lambda: gateway.observer.dropped["queue"] == 7)
     await ask("modest")
@@ -282,10 +282,10 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     )
     for _ in range(100):
         (reply,) = await gateway.ask()
-        if gateway.observer.passes_through(None):
+        if gateway.observer.passes_through(""):
             break
         await gateway.settled(len(gateway.slow.requests) // 2)
-    await until(lambda: gateway.observer.passes_through(None))
+    await until(lambda: gateway.observer.passes_through(""))
     questions = gateway.store.observations.comparison().questions
     assert 3 < questions < 30
     await gateway.ask(times=20)
@@ -300,7 +300,7 @@ async def test_too_large_an_excess_falls_back_to_slow_until_resumed(
     other = open_store(gateway.overrides)  # as the command does
     assert other.observations.resume()
     await other.close()
-    await until(lambda: not gateway.observer.passes_through(None))
+    await until(lambda: not gateway.observer.passes_through(""))
     (reply,) = await gateway.ask()
     assert reply["model"] == "odar"
 

@@ -13,7 +13,7 @@ from odar.serving.errors import ApiError
 from odar.serving.openapi import Feedback
 from odar.serving.protocols.chat import read_chat
 from odar.serving.protocols.chat_request import ChatRequest, Extras
-from odar.serving.protocols.fields import convert, read_json
+from odar.serving.protocols.json_body import convert, read_json
 from odar.serving.protocols.messages import read_messages
 from odar.serving.protocols.responses import read_responses
 

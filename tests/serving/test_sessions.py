@@ -32,7 +32,7 @@ def decided(table: SessionTable, messages: Sequence[Message], **options: Any) ->
     )
     trace = make_answer().trace
     use = opened.use("slow", trace.calls)
-    table.save(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id"))
+    table.save(opened, replace(trace, plan=replace(trace.plan, session=use)), options.get("key_id", ""))
     return use
 
 

@@ -93,5 +93,5 @@ def make_answer(
     return Answer(text, "4", trace)
 
 
-def make_record(query: str = "What is 2 plus 2?", key_id: str | None = None, **options: Any) -> Record:
+def make_record(query: str = "What is 2 plus 2?", key_id: str = "", **options: Any) -> Record:
     return Record(Query(query), make_answer(**options).trace, key_id)

@@ -79,14 +79,14 @@ def test_one_key_cannot_make_the_others_fall_back(database: Database) -> None:
         told.append(kept.add(row(key_id="good", same=True, slow_same=True), at_most_differ=0.05))
     told += [kept.add(row(False, True, key_id="evil"), at_most_differ=0.05) for _ in range(100)]
     assert sum(each is not None for each in told) == 1
-    assert [kept.fell_back(key) for key in ("evil", "good", "new", None)] == [True, False, False, False]
+    assert [kept.fell_back(key) for key in ("evil", "good", "new", "")] == [True, False, False, False]
 
 
 def test_keys_together_make_all_fall_back(database: Database) -> None:
     kept = Observations(database, "one")
     told = [kept.add(row(number % 3 > 0, True, key_id=f"key {number % 12}"), 0.05) for number in range(240)]
     assert sum(each is not None for each in told) == 1
-    assert kept.fell_back("key 1") and kept.fell_back("new") and kept.fell_back(None)
+    assert kept.fell_back("key 1") and kept.fell_back("new") and kept.fell_back("")
     assert kept.resume() and not kept.fell_back("new")
 
 

@@ -84,7 +84,7 @@ async def test_a_clock_jump_does_not_delete_recent_traces(opened, url, monkeypat
         store.put(make_record(id=f"{days} days old", started_at=ago(days=days)))
     store.put(make_record(id="too old", started_at=ago(days=32)))
     await store.flush()
-    monkeypatch.setattr(store._calendar, "_wall", lambda: time.time() + days_ahead * 86_400)
+    monkeypatch.setattr(store._clock, "_wall", lambda: time.time() + days_ahead * 86_400)
     await _swept(store)
     kept = {trace["id"] for trace in store.archive.page()["traces"]}
     assert kept == {
@@ -100,7 +100,9 @@ async def test_a_wrong_clock_at_startup_deletes_nothing(opened, url, monkeypatch
     store.put(make_record(id="before", started_at=ago(days=20)))
     await store.close()
     true = time.time
-    monkeypatch.setattr(store_module, "Calendar", lambda newest: retention.Calendar(newest, lambda: true() + 9e6))
+    monkeypatch.setattr(
+        store_module, "TrustedClock", lambda newest: retention.TrustedClock(newest, lambda: true() + 9e6)
+    )
     store = opened(url, retention_days=30, flush_interval_s=0.02)
     await _swept(store)
     assert len(store.archive.page()["traces"]) == 2

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import starmap
 from typing import Any, TypeVar
 
-from odar.agents.ledger import Ledger, worst_cost
+from odar.agents.ledger import Ledger, draft_tokens, worst_cost
 from odar.agents.prompts import Prompts, PromptSet
 from odar.background import run_by_size
 from odar.catalogue import REASONING_ROOM, REASONING_TOKENS, ModelCard
@@ -322,13 +322,23 @@ class Team:
         """The most that one call to each agent can cost; infinite if it is unknown."""
         costs = {}
         for agent, card in self.cards.items():
-            messages = self.prompts[Ask(agent).step].messages(self.query, "", "")
-            limit = self.request_template(agent).sampling.max_tokens
             try:
-                costs[agent] = worst_cost(card, self.billed_messages(messages), limit)
+                costs[agent] = self.worst_cost(Ask(agent), card)
             except BudgetExceeded:
                 costs[agent] = math.inf
         return costs
+
+    def worst_cost(self, ask: Ask, card: ModelCard, drafted: int = 0) -> float:
+        """The most that one sample of a model can cost, which also reads a draft of up to `drafted` tokens.
+
+        Raises BudgetExceeded if it is unknown.
+        """
+        max_tokens = self.request_template(ask.agent, card).sampling.max_tokens
+        return worst_cost(card, self.billed_prompt(ask), max_tokens, draft_tokens(card, drafted))
+
+    def billed_prompt(self, ask: Ask) -> tuple[Message, ...]:
+        """All messages billed as input of a call, without the draft that a verifier is shown."""
+        return self.billed_messages(self.prompts[ask.step].messages(self.query))
 
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""

@@ -17,8 +17,9 @@ from odar.policy.dial import Dial, TargetState
 from odar.served.counts import SYNC_S, SharedCounts
 from odar.types import Spend
 
-MAX_SCOPES = 200
-"""Maximum number of targets in all, and of one scope; the oldest of the same scope is dropped first."""
+MAX_TARGETS_PER_SCOPE = 200
+"""Beyond it the oldest is dropped in memory, and the one with fewest questions in the file, which holds ten times
+as many of all scopes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +110,8 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """The state of a target, from the file if it is new here; call it with the lock held."""
         if target not in self._states:
             own = [each for each in self._states if each.scope == target.scope]
-            if len(own) >= MAX_SCOPES:  # a client can choose any target, and must not evict those of others
+            # a client can choose any target, and must not evict those of others
+            if len(own) >= MAX_TARGETS_PER_SCOPE:
                 del self._states[own[0]]
             left = (self.total or {}).get(target, TargetState()).debt  # by a process that has ended
             self._states[target] = TargetState(debt=left)
@@ -122,6 +124,6 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         kept = []
         for target in sorted(counts, key=lambda target: -counts[target].questions):
             of_scope[target.scope] += 1
-            if of_scope[target.scope] <= MAX_SCOPES:
+            if of_scope[target.scope] <= MAX_TARGETS_PER_SCOPE:
                 kept.append(target)
-        return {target: counts[target] for target in kept[: 10 * MAX_SCOPES]}
+        return {target: counts[target] for target in kept[: 10 * MAX_TARGETS_PER_SCOPE]}

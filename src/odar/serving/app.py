@@ -21,12 +21,12 @@ from odar.serving.dashboard_api import DASHBOARD_ROUTES
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
+from odar.serving.forward import COMPLETIONS, EMBEDDINGS, ForwardEndpoint
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.passthrough import COMPLETIONS, EMBEDDINGS, PassThrough
 from odar.serving.protocols.chat import CHAT, DECISION
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.fields import convert, read_json
+from odar.serving.protocols.json_body import convert, read_json
 from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
 from odar.serving.protocols.responses import RESPONSES
 from odar.serving.service import Service
@@ -41,7 +41,7 @@ _BATCH_PATHS = [
 ]
 _EXPOSED_HEADERS = [
     *(f"x-odar-{name}" for name in ("trace", "path", "difficulty", "calls", "cost-usd")),
-    *(f"x-ratelimit-{name}-{of}" for of in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
+    *(f"x-ratelimit-{name}-{unit}" for unit in ("requests", "tokens") for name in ("limit", "remaining", "reset")),
 ]
 """Response headers that web pages can read."""
 
@@ -103,8 +103,8 @@ def _endpoints(service: Service) -> dict[str, Endpoint]:
         "/v1/messages": Endpoint(service, MESSAGES),
         "/v1/responses": responses,
         "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": PassThrough(service, EMBEDDINGS),
-        "/v1/completions": PassThrough(service, COMPLETIONS),
+        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
+        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
         "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
     }
 

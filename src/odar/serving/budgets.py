@@ -1,6 +1,6 @@
 """Budgets and limits of API keys, enforced across all processes that share a store (SPEC 6.2b).
 
-`reservations.py` says what a request can cost; here it is reserved.
+`request_cost.py` computes what a request can cost; here it is reserved.
 
 Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
 reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
@@ -57,7 +57,7 @@ class Need:
 class RateLimit(NamedTuple):
     """A key's limit on requests or tokens per minute, and how much of it remains."""
 
-    of: str
+    unit: str
     """requests or tokens."""
     per_minute: float
     remaining: float
@@ -278,7 +278,7 @@ class _Account:
             ("requests", self.key.limits.rate_per_min, self.requests),
             ("tokens", self.key.limits.tokens_per_min, self.tokens),
         )
-        return tuple(RateLimit(of, most, max(0.0, left)) for of, most, left in limits if most)
+        return tuple(RateLimit(unit, most, max(0.0, left)) for unit, most, left in limits if most)
 
     def settle(
         self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float

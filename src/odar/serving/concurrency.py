@@ -54,7 +54,7 @@ class ConcurrencyLimit:
         self._bytes_of: Counter[str] = Counter()
         """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
         self._buckets_of: dict[str, tuple[float, float]] = {}
-        """The requests that the rate of a key allowed at a time."""
+        """The level of each key's bucket of requests, and when it was computed."""
 
     def acquire(self, key: Key | None = None) -> None:
         """Count a new request of a key, or of this machine.

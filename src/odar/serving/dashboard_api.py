@@ -30,7 +30,7 @@ from odar.formats import dump_json
 from odar.serving.concurrency import PerKeyThreads
 from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import Key
-from odar.serving.protocols.fields import convert
+from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.filter import Filter, Text, utc_or_error
@@ -91,6 +91,28 @@ async def _serve_file(request: Request) -> Response:
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=media_type)
+
+
+class TraceQuery(Filter, frozen=True, kw_only=True):
+    """Query parameters of requests for traces."""
+
+    after: Text | None = None
+    """The cursor of the page, from the previous page."""
+    limit: Annotated[int, Meta(ge=1, le=200)] = 50
+    step: Literal["day", "hour", "minute"] = "day"
+    """The interval of time series."""
+
+    @classmethod
+    def read(cls, params: Mapping[str, str]) -> Self:
+        """Read the parameters; empty ones are ignored."""
+        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
+        for name, moment in (("since", query.since), ("until", query.until)):
+            try:
+                if moment is not None:
+                    utc_or_error(moment)
+            except InputError as error:
+                raise bad_field(name, str(error)) from None
+        return query
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +193,7 @@ def _overview(view: _View) -> dict[str, Any]:
     problems = [] if odar.certificate is None else odar.certificate.problems()
     warnings = [f"certificate removed: {problem}" for problem in problems]
     if (since := observations.fallback_at) is not None:
-        whose = "every request" if observations.fell_back(query.key) else "requests of some keys"
+        whose = "every request" if observations.fell_back(query.key or "") else "requests of some keys"
         warnings.append(f"slow answers {whose} since {since}: the cascade differed too often from it")
     warnings += warnings_of(overview, odar.settings)
     return {**overview, "targets": list(map(dataclasses.asdict, targets)), "warnings": warnings}
@@ -237,27 +259,6 @@ async def _export(request: Request) -> Response:
     first = await view.run(read_part)  # an error is reported before the response starts
     headers = {**_PRIVATE_HEADERS, "content-disposition": 'attachment; filename="odar-traces.jsonl"'}
     return StreamingResponse(parts(first), headers=headers, media_type="application/jsonl")
-
-
-class TraceQuery(Filter, frozen=True, kw_only=True):
-    """Query parameters of requests for traces."""
-
-    after: Text | None = None
-    """The cursor of the page, from the previous page."""
-    limit: Annotated[int, Meta(ge=1, le=200)] = 50
-    step: Literal["day", "hour", "minute"] = "day"
-    """The interval of time series."""
-
-    @classmethod
-    def read(cls, params: Mapping[str, str]) -> Self:
-        """Read the parameters; empty ones are ignored."""
-        query = convert({name: value for name, value in params.items() if value}, cls, strict=False)
-        for name in ("since", "until"):
-            try:
-                _ = (moment := getattr(query, name)) and utc_or_error(moment)
-            except InputError as error:
-                raise bad_field(name, str(error)) from None
-        return query
 
 
 _CARD_FIELDS = (

@@ -41,10 +41,11 @@ from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
-from odar.serving.protocols.fields import check_parts, count_tokens, parsed_bytes, read_json
 from odar.serving.protocols.image_urls import check_image_urls
+from odar.serving.protocols.json_body import check_parts, parsed_bytes, read_json
+from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
-from odar.serving.reservations import request_ledger, reserve, settle, with_max_tokens
+from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
@@ -82,8 +83,8 @@ class RequestState:
     """The request's own items of the Responses API; None if the conversation is not stored."""
 
     @property
-    def key_id(self) -> str | None:
-        return self.key.id if self.key is not None else None
+    def key_id(self) -> str:
+        return self.key.id if self.key is not None else ""
 
 
 class Endpoint:
@@ -111,7 +112,7 @@ class Endpoint:
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            CURRENT_KEY.set(state.key_id or "")
+            CURRENT_KEY.set(state.key_id)
             self._service.concurrency_limit.acquire(state.key)
             try:
                 await self._answer(state)
@@ -322,7 +323,7 @@ class StoredResponses(Endpoint):
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id or "")
+        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -341,7 +342,7 @@ class StoredResponses(Endpoint):
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._archive.save_response, response["id"], state.key_id or "", text)
+                save = partial(self._archive.save_response, response["id"], state.key_id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

@@ -122,11 +122,11 @@ def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
     """
     headers = []
     for rate in rates:
-        of = rate.of.encode()
+        unit = rate.unit.encode()
         headers += [
-            (b"x-ratelimit-limit-" + of, b"%d" % max(1, rate.per_minute)),
-            (b"x-ratelimit-remaining-" + of, b"%d" % rate.remaining),
-            (b"x-ratelimit-reset-" + of, b"%.3fs" % rate.reset_s),
+            (b"x-ratelimit-limit-" + unit, b"%d" % max(1, rate.per_minute)),
+            (b"x-ratelimit-remaining-" + unit, b"%d" % rate.remaining),
+            (b"x-ratelimit-reset-" + unit, b"%.3fs" % rate.reset_s),
         ]
     return headers
 

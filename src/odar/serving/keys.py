@@ -92,14 +92,12 @@ class Key:
 
 
 def allows_path(key: Key | None, path: Route) -> bool:
-    """Return whether a key may use a path."""
     paths = list(Route)
     most = None if key is None else key.limits.max_path
     return most is None or paths.index(path) <= paths.index(Route(most))
 
 
 def digest_of(secret: str) -> str:
-    """Return the hash of a secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

@@ -45,7 +45,7 @@ def request_line(record: Record) -> Line:
         "message": "request",
         "request_id": record.request_id,
         "trace_id": record.trace.id,
-        "key_id": record.key_id,
+        "key_id": record.key_id or None,
         "endpoint": record.endpoint,
         "model": record.model or None,
         "path": record.path,

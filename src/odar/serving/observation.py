@@ -8,7 +8,7 @@ are asked too: how often all agents agree gives their skills (SPEC 9.3).
 (An `odar.observer.Observer` is something else: it receives an event for every step of a question.)
 
 No client waits for this work, and no failure of it reaches a client: it begins after the reply was sent, in a
-bounded queue with few workers, within a budget that is reserved before each call, and breakers ignore it.
+bounded queue with few tasks, within a budget that is reserved before each call, and breakers ignore it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from odar.providers.base import Completion
 from odar.providers.breaker import BACKGROUND
 from odar.serving.budgets import Need
 from odar.serving.errors import ApiError
-from odar.serving.reservations import walk_needs, with_max_tokens
+from odar.serving.request_cost import walk_needs, with_max_tokens
 from odar.serving.store import Store
 from odar.traces.database import OBSERVATION
 from odar.traces.observations import EVERY_KEY, Observation
@@ -43,10 +43,10 @@ from odar.traces.trace import baseline_usd
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, Stage, Step, Trace
 
 LOG = logging.getLogger("odar.observe")
-WORKERS = 4
+MAX_TASKS = 4
 """Maximum number of questions that are observed at a time."""
 PAUSE_S = 0.4
-"""Pause of a worker after each question: at most ten a second, each 5 ms of CPU, so that requests do not wait."""
+"""Pause of a task after each question: at most ten a second, each 5 ms of CPU, so that requests do not wait."""
 MAX_QUEUED = 200
 MAX_QUEUED_BYTES = 32 << 20
 """Maximum number and size of waiting questions; further ones are dropped and counted."""
@@ -64,15 +64,15 @@ class TrafficObserver:
         self._settings = odar.settings.observe
         self._slow_model = odar.settings.slow.model
         self._queue: deque[tuple[Record, int]] = deque()
-        self._queued: Counter[str | None] = Counter()
+        self._queued: Counter[str] = Counter()
         """Waiting questions of each key."""
         self._queued_bytes = 0
-        self._workers: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.observed = 0
         self.dropped: Counter[str] = Counter()
         """Questions that were chosen and not observed: queue, budget, failed."""
 
-    def passes_through(self, key_id: str | None) -> bool:
+    def passes_through(self, key_id: str) -> bool:
         """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
         return self._settings.enabled or self._store.observations.fell_back(key_id)
 
@@ -83,26 +83,26 @@ class TrafficObserver:
             return
         assert record.query is not None
         size = record.memory_bytes() + 4 * record.query.estimated_tokens
-        own = 0 if record.key_id is None else self._queued[record.key_id]  # at most as many as it leaves free
+        own = self._queued[record.key_id] if record.key_id else 0  # at most as many as it leaves free
         if own >= MAX_QUEUED - len(self._queue) or self._queued_bytes + size > MAX_QUEUED_BYTES:
             self.dropped["queue"] += 1
             return
         self._queue.append((record, size))
         self._queued[record.key_id] += 1
         self._queued_bytes += size
-        if len(self._workers) < WORKERS:
-            worker = asyncio.get_running_loop().create_task(self._work(), context=Context())
-            self._workers.add(worker)
-            worker.add_done_callback(self._workers.discard)
+        if len(self._tasks) < MAX_TASKS:
+            task = asyncio.get_running_loop().create_task(self._work(), context=Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Stop the workers; waiting questions are not observed."""
+        """Cancel the tasks; waiting questions are not observed."""
         self.dropped["queue"] += len(self._queue)
         self._queue.clear()
-        workers = list(self._workers)
-        for worker in workers:
-            worker.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _can_observe(self, record: Record) -> bool:
         trace, query = record.trace, record.query
@@ -127,7 +127,7 @@ class TrafficObserver:
             record, size = self._queue.popleft()
             self._queued_bytes -= size
             self._queued[record.key_id] -= 1
-            CURRENT_KEY.set(record.key_id or "")
+            CURRENT_KEY.set(record.key_id)
             try:
                 await self._observe(record)
                 self.observed += 1
@@ -144,9 +144,9 @@ class TrafficObserver:
         assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.models else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
-        need = Need(self._most_usd(query))
+        need = Need(self._worst_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
-        account = OBSERVATION if record.key_id is None else f"{OBSERVATION}:{record.key_id}"
+        account = f"{OBSERVATION}:{record.key_id}" if record.key_id else OBSERVATION
         future = self._store.budgets.reserve(account, f"observe-{record.trace.id}", [need], lease_s)
         reserved = await asyncio.wrap_future(future)
         ledger = self._odar.agents.ledger(max_cost_usd=need.usd + paid_usd)
@@ -164,7 +164,7 @@ class TrafficObserver:
         crossed = await self._store.run(add)
         if crossed is not None:
             excess = crossed.excess(alpha=0.1)  # 5% at its lower end, by which it was decided
-            everybody = record.key_id is None or self._store.observations.fell_back(EVERY_KEY)
+            everybody = not record.key_id or self._store.observations.fell_back(EVERY_KEY)
             LOG.warning(
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
@@ -229,7 +229,7 @@ class TrafficObserver:
         return Observation(
             id=record.trace.id,
             at=trace.started_at,
-            key_id=record.key_id or "",
+            key_id=record.key_id,
             kind=trace.plan.kind,
             stages=",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
             slow_usd=slow_usd,
@@ -245,7 +245,7 @@ class TrafficObserver:
         limited = with_max_tokens(query, self._odar.settings.limits.max_tokens)
         return self._odar.agents.plain_team(limited, self._slow_model, ledger)
 
-    def _most_usd(self, query: Query) -> float:
+    def _worst_usd(self, query: Query) -> float:
         """Return the most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
         _, longest = walk_needs(self._odar, query, AskOptions(), priced=True)[0]
         usd = self._odar.agents.team(query, self._odar.agents.ledger()).worst_usd()

@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from odar import __version__
 from odar.serving.errors import STATUSES
-from odar.serving.passthrough import CompletionsBody, EmbeddingsBody
+from odar.serving.forward import CompletionsBody, EmbeddingsBody
 from odar.serving.protocols.chat import ChatBody, DecisionBody
-from odar.serving.protocols.chat_request import LIMIT_HEADERS, Extras
+from odar.serving.protocols.chat_request import EXTRA_HEADERS, Extras
 from odar.serving.protocols.messages import CountBody, MessagesBody
 from odar.serving.protocols.responses import ResponsesBody
 
@@ -54,11 +54,11 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 def openapi_document() -> Schema:
     kinds = [body for _, body in _POSTS.values()]
     _, schemas = msgspec.json.schema_components([*kinds, Extras], ref_template=_REF)
-    limits = schemas["Extras"]["properties"]
+    extras = schemas["Extras"]["properties"]
     text = "As in `odar`, for clients that cannot add a field to the body; the body wins."
     headers = [
-        {"name": header.decode(), "in": "header", "schema": limits[name]["anyOf"][0], "description": text}
-        for header, name in LIMIT_HEADERS.items()
+        {"name": header.decode(), "in": "header", "schema": extras[name]["anyOf"][0], "description": text}
+        for header, name in EXTRA_HEADERS.items()
     ]
     posts = {
         path: {"post": _post(path, summary, schemas.pop(body.__name__), headers)}

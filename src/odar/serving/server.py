@@ -157,9 +157,9 @@ class DrainingServer(uvicorn.Server):
         self._loop.set_exception_handler(_on_loop_error)
         if (lifeline := self._workers.lifeline) is not None:
             self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
-        balanced = self._workers.count > 1 and bool(sockets)
-        await super().startup([] if balanced else sockets)
-        for each in sockets or () if balanced else ():
+        shared = sockets if sockets and self._workers.count > 1 else []
+        await super().startup([] if shared else sockets)
+        for each in shared:
             self.servers.append(BalancedListener(each, self._make_protocol, self._workers))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()

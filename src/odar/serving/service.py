@@ -135,7 +135,7 @@ class Service:
         routed = model in DIAL_MODELS or model in PATH_MODELS
         if not routed or self.traffic_observer is None or not allows_path(key, Route.MEDIUM):
             return False
-        return self.traffic_observer.passes_through(None if key is None else key.id)
+        return self.traffic_observer.passes_through("" if key is None else key.id)
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""

@@ -110,14 +110,12 @@ class SessionTable:
         self.explicit: Collection[str] = ()
         """Providers whose cache keeps only what a request marks."""
 
-    def find(
-        self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str | None = None
-    ) -> SessionRequest:
+    def find(self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str = "") -> SessionRequest:
         """Return a request as the next of its session, or as the first of a new one; can read the database."""
         # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
-        owner = repr((key_id, name, "" if name else query.parameters.user)).encode()
-        scope = hashlib.blake2b(owner, digest_size=16).digest()
+        client = repr((key_id, name, "" if name else query.parameters.user)).encode()
+        scope = hashlib.blake2b(client, digest_size=16).digest()
         before, whole = _digests(query.messages, scope)
         # the last state, from this machine or from another
         now = self._clock()
@@ -131,11 +129,11 @@ class SessionTable:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 
-    def save(self, request: SessionRequest, trace: Trace, key_id: str | None = None) -> None:
+    def save(self, request: SessionRequest, trace: Trace, key_id: str = "") -> None:
         """Keep the state of a session after an answer."""
         now = self._clock()
         state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
-        owner = hashlib.blake2b((key_id or "").encode(), digest_size=8).digest()
+        owner = hashlib.blake2b(key_id.encode(), digest_size=8).digest()
         if len(state) <= _SLOT_BYTES - _HEAD.size:
             self._write(request.key, owner, state, now)
         if self.stored is not None:

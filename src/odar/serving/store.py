@@ -22,7 +22,7 @@ from odar.traces.archive import Archive
 from odar.traces.database import Database
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.record import Record
-from odar.traces.retention import Calendar, delete_old_traces, newest_trace
+from odar.traces.retention import TrustedClock, delete_old_traces, newest_trace
 from odar.traces.writer import CLOSE_S, FLUSH_INTERVAL_S, Health, TraceWriter
 
 LOG = logging.getLogger("odar.serving")
@@ -54,7 +54,7 @@ class Store:
         self._refresh_at = self._sweep_at = 0.0
         try:
             with self._database.read() as connection:
-                self._calendar = Calendar(newest_trace(connection))
+                self._clock = TrustedClock(newest_trace(connection))
             self._refresh_keys()
         except BaseException:
             self._database.close()
@@ -122,7 +122,7 @@ class Store:
         if now >= self._sweep_at:
             if self.sessions is not None:
                 self.sessions.delete_old()
-            more = delete_old_traces(self._database, self.settings.retention_days, self._calendar.now())
+            more = delete_old_traces(self._database, self.settings.retention_days, self._clock.now())
             self._sweep_at = now + (0 if more else _SWEEP_S)
         return True
 

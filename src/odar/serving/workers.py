@@ -103,7 +103,6 @@ class Workers:
         self._flags[1] = 1
 
     def mark(self, state: int) -> None:
-        """Set the state of this worker."""
         self.states[self.number] = state
 
     def publish(self, snapshot: bytes) -> None:

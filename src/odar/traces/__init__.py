@@ -11,6 +11,8 @@
 | `overview` | sums over traces: costs, savings, paths, latencies |
 | `retention` | deletes old traces |
 | `observations` | questions that the cascade and slow answered, for comparison |
+| `confidence_sequence` | the interval of how much more often the cascade differs from slow |
+| `cut_off` | answers that ended at their token limit |
 
 `odar.telemetry` is something else: it exports the steps of a question as OpenTelemetry spans while they happen.
 """

@@ -78,8 +78,8 @@ class Observations:
         """Since when slow answers questions of some keys or all; None while the cascade does."""
         return min(self._fallbacks.values(), default=None)
 
-    def fell_back(self, key_id: str | None) -> bool:
-        return not self._fallbacks.keys().isdisjoint((key_id or "", EVERY_KEY))
+    def fell_back(self, key_id: str) -> bool:
+        return not self._fallbacks.keys().isdisjoint((key_id, EVERY_KEY))
 
     def add(self, row: Observation, at_most_differ: float | None = None) -> Differences | None:
         """Store an observation; return the comparison if it makes the cascade fall back to slow.

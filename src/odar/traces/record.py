@@ -46,7 +46,7 @@ _TOKEN_BYTES = 150
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unanswered:
-    """A request that the engine did not answer: it failed, was cancelled, or went directly to one model."""
+    """A request that the engine did not answer: it failed, was cancelled, or was forwarded to one model."""
 
     id: str
     started_at: str
@@ -68,7 +68,8 @@ class Record:
     query: Query | None
     """The prompts; None if the request could not be read."""
     trace: Trace | Unanswered
-    key_id: str | None = None
+    key_id: str = ""
+    """The API key that asked; empty without keys."""
     settled: bool = False
     """Whether its cost is already in the spending of its key, as for keys with limits."""
     error: str | None = None
@@ -161,7 +162,7 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "started_at": trace.started_at,
         "profile": trace.profile,
         "content": content,
-        "key_id": record.key_id,
+        "key_id": record.key_id or None,
         "query": _text("text", query.text, content)
         | {"images": [_image(image, content) for image in query.images]},
         "plan": None if trace.plan is None else _plan(trace.plan, content),

@@ -62,8 +62,8 @@ def steady_clock() -> float:
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
 
-class Calendar:
-    """The latest time that is certain without trusting the wall clock alone.
+class TrustedClock:
+    """A clock for deletions: the latest time that is certain without trusting the wall clock alone.
 
     Args:
         newest: start time of the newest trace in the store, in seconds since 1970, or None.

@@ -88,7 +88,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "tokens_out": _integer(spend.usage.output),
         "query_characters": len(query.text),
         "answer_characters": None if answer is None else len(answer),
-        "key_id": record.key_id,
+        "key_id": record.key_id or None,
         "forced": plan and plan.forced,
         "stages": plan and ",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
         "slow_calls": count_slow_calls(trace.calls),
@@ -180,7 +180,7 @@ class TraceWriter:
         self._maintain = maintain
         self._wake = threading.Condition()
         self._queue: deque[Record] = deque()
-        self._bytes: Counter[str | None] = Counter()
+        self._bytes: Counter[str] = Counter()
         self._flushes: list[Future[bool]] = []
         self._closing = False
         self._close_by = 0.0
@@ -196,7 +196,7 @@ class TraceWriter:
         weight = record.memory_bytes()
         with self._wake:
             # A key takes at most as much memory as it leaves free: its large questions push out no others' records.
-            own = 0 if record.key_id is None else self._bytes[record.key_id]
+            own = self._bytes[record.key_id] if record.key_id else 0
             full = len(self._queue) >= MAX_QUEUED or own + weight > MAX_QUEUED_BYTES - self._bytes.total()
             if self._closing or full:
                 self._dropped += 1

@@ -16,7 +16,7 @@ from odar.inputs import MAX_BYTES, decode_base64, image_from_url
 from odar.policy.dial import Dial
 from odar.response_format import schema_fault
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.json_body import Count, convert, required
 from odar.types import Query
 
 MAX_BETAS = 50
@@ -51,7 +51,7 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 NO_EXTRAS = Extras()
-LIMIT_HEADERS = {
+EXTRA_HEADERS = {
     f"x-odar-{name.replace('_', '-')}".encode(): name for name in Extras.__struct_fields__ if name != "explain"
 }
 """Fields of `Extras` that can be sent as headers, such as x-odar-max-calls."""
@@ -149,18 +149,18 @@ class ChatRequest:
 
 
 def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
-    """Add the limits in headers, for clients that cannot add fields to a body; limits in the body win."""
-    limits: dict[str, Any] = {}
+    """Add the `Extras` in headers, for clients that cannot add fields to a body; those in the body win."""
+    given: dict[str, Any] = {}
     for header, value in headers:
-        if header in LIMIT_HEADERS:
-            limits[LIMIT_HEADERS[header]] = value.decode("latin-1")
+        if header in EXTRA_HEADERS:
+            given[EXTRA_HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
             parameters = dataclasses.replace(request.query.parameters, betas=betas)
             request = dataclasses.replace(request, query=dataclasses.replace(request.query, parameters=parameters))
-    if not limits:
+    if not given:
         return request
-    in_headers = msgspec.structs.asdict(convert(limits, Extras, "header x-odar", strict=False))
+    in_headers = msgspec.structs.asdict(convert(given, Extras, "header x-odar", strict=False))
     in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
     if not in_body.keys().isdisjoint(DIAL_FIELDS):
         in_headers |= dict.fromkeys(DIAL_FIELDS)

@@ -1,4 +1,4 @@
-"""POST /v1/messages: read requests in Anthropic's format; write answers as JSON or as a stream."""
+"""POST /v1/messages: read requests in Anthropic's format; write answers as JSON or as a stream; count tokens."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from msgspec import Meta, Struct
 
 from odar.agents.stream import PROGRESS
 from odar.conversation import ChatParameters, Message, Tool, ToolCall, ToolChoice, Wire
+from odar.difficulty.features import token_count
+from odar.formats import dump_json
 from odar.providers.anthropic import PROTOCOL, tool_use
 from odar.providers.base import Delta, wire_value
 from odar.serving.errors import ApiError, anthropic_body
@@ -26,12 +28,16 @@ from odar.serving.protocols.chat_request import (
     read_stop,
     to_content,
 )
-from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.json_body import Count, convert, required
 from odar.serving.protocols.reply import WireProtocol, deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
 """Types of blocks that `read_content` skips, because `_read_turn` reads them."""
+_TOKENIZED_CHARS = 100_000
+"""Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""
+_TURN_TOKENS = 4
+_IMAGE_TOKENS = 1_500
 
 
 class Turn(Struct):
@@ -96,6 +102,24 @@ def read_messages(body: Any) -> ChatRequest:
 def read_countable(body: Any) -> ChatRequest:
     """Read a request to count tokens, which needs no `max_tokens`."""
     return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
+
+
+def count_tokens(query: Query) -> int:
+    """Return the tokens of a conversation with its tools, counted with cl100k_base for every model.
+
+    >>> count_tokens(Query("Is Paris the capital of France?"))
+    11
+    """
+    turns = query.messages
+    texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
+    for tool in query.parameters.tools:
+        texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
+    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
+
+
+def _estimate_tokens(text: str) -> float:
+    """Return the tokens of a text, extrapolated from its beginning if it is long."""
+    return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)
 
 
 def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatParameters:

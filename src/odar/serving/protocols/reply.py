@@ -70,7 +70,7 @@ def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
     trace = answer.trace
     winner = trace.winner
     reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
-    extras: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "trace_id": trace.id,
         "path": path_name(trace.plan, trace.decisions),
         "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
@@ -88,11 +88,11 @@ def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
         "notes": list(trace.notes),
     }
     if trace.plan.session is not None:
-        extras["session"] = dataclasses.asdict(trace.plan.session)
+        fields["session"] = dataclasses.asdict(trace.plan.session)
     if request.extras.explain:
         document = to_document(Record(request.query, answer.trace), content=True)
-        extras |= {"explanation": document, "story": tell_story(document)}
-    return extras
+        fields |= {"explanation": document, "story": tell_story(document)}
+    return fields
 
 
 def plan_headers(plan: Plan | None, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:

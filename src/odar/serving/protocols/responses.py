@@ -29,7 +29,7 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
     to_content,
 )
-from odar.serving.protocols.fields import Count, convert, required
+from odar.serving.protocols.json_body import Count, convert, required
 from odar.serving.protocols.reply import (
     WireProtocol,
     deltas_of,

@@ -2,6 +2,7 @@
 
 import { h, longText } from "./dom.js";
 import { DASH, fixed, num, percent, plural, signed } from "./format.js";
+import { card } from "./parts.js";
 import { legend, tokenView } from "./tokens.js";
 
 const CLIPPED = 160;
@@ -19,8 +20,7 @@ export function verdictCard(document) {
   const { candidates, verdict } = document;
   const named = letters(document.groups);
   const many = candidates.length > 1;
-  return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, "Verdict"), verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`)),
+  return card("", "Verdict", verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`),
     h("div", { class: "scroll" }, h("table", { class: "energies" },
       h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character", "r wide"], ["V", "Varentropy", "r wide"], ["F", "E + λV: how uncertain the model was", "r wide"], ["F̃", "F, comparable between models", "r"], ["Weight", "Weight of its answer", "r"]].map(([name, title, side]) => h("th", { class: side }, h("abbr", { title }, name))))),
       h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named[i]))))),
@@ -45,8 +45,7 @@ export function candidatesCard(document) {
   const { candidates, verdict } = document;
   const named = letters(document.groups);
   const scored = candidates.some((candidate) => candidate.logprobs?.length);
-  return h("section", { class: "card" },
-    h("header", {}, h("h2", {}, plural(candidates.length, "candidate")), scored && legend()),
+  return card("", plural(candidates.length, "candidate"), scored && legend(),
     h("div", { class: "candidates" }, candidates.map((candidate, i) => one(candidate, i, verdict?.winner === i, candidates.length > 1 ? named[i] : null))));
 }
 

@@ -6,7 +6,7 @@ import { fill, h, longText } from "./dom.js";
 import { count, fixed, money, num, plural, seconds, UNKNOWN, when } from "./format.js";
 import { agentName, candidatesCard, verdictCard } from "./candidates.js";
 import { difficultyCard } from "./difficulty.js";
-import { failed, feedbackButtons, marks } from "./parts.js";
+import { card, failed, feedbackButtons, marks } from "./parts.js";
 
 export async function tracePage(main, { id, session, alive }) {
   const body = h("div", {});
@@ -39,8 +39,6 @@ export function traceView(row, session) {
     origins(row, document));
 }
 
-const section = (title, side, ...content) => h("section", { class: "card" }, h("header", {}, h("h2", {}, title), side), content);
-
 function summary(row, document) {
   const { query, plan, spend, answer, baseline_usd: baseline } = document;
   const status = { status: document.status, degraded: document.degradations.length > 0, feedback: row.feedback };
@@ -65,7 +63,7 @@ function summary(row, document) {
 /** What each stage was asked, what it answered, and why that was enough; the server tells it. */
 function storyCard(story, { plan }) {
   const models = Object.entries(plan?.assignment.models ?? {}).map(([agent, model]) => `${agent} ${model}`).join(", ");
-  return section("How the answer came about", h("p", {}, models),
+  return card("", "How the answer came about", h("p", {}, models),
     h("dl", { class: "story" }, story.map(([title, text]) => [h("dt", {}, title), h("dd", { dir: "auto" }, text)])),
     h("p", { class: "note" }, "Likely right: the probability that the leading answer is right. Gains are in points of accuracy."));
 }
@@ -82,7 +80,7 @@ function ledger(document) {
   const cell = (value) => h("td", { class: "r" }, value === null ? h("span", { class: "dim" }, UNKNOWN) : value);
   const figure = (value) => cell(value === null ? null : count(value));
   const { usage } = document.spend;
-  return section("Ledger", h("p", {}, "every request to a provider"),
+  return card("", "Ledger", h("p", {}, "every request to a provider"),
     h("div", { class: "scroll" }, h("table", {},
       h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { class: i > 1 ? "r" : null }, name)))),
       h("tbody", {}, document.calls.map((call) => [
@@ -96,7 +94,7 @@ function ledger(document) {
 
 function timeline(document) {
   const total = Math.max(num(document.spend.seconds), ...document.calls.map((c) => (c.began_s ?? 0) + num(c.seconds))) || 1;
-  return section("Timeline", h("p", {}, `${seconds(document.spend.seconds)} from question to answer`),
+  return card("", "Timeline", h("p", {}, `${seconds(document.spend.seconds)} from question to answer`),
     h("div", { class: "timeline" }, document.calls.map((call) => {
       const begin = (call.began_s ?? 0) / total, length = num(call.seconds) / total;
       const kind = call.error ? "failed" : call.step === "answer" ? "fast" : "slow";
@@ -110,5 +108,5 @@ function timeline(document) {
 function origins(row, document) {
   const facts = [["Trace", document.id], ["Profile", document.profile], ...Object.entries(document.prompts).map(([step, md5]) => [`Prompt ${step}, MD5`, md5]),
     ...Object.entries(document.extra ?? {}).map(([name, value]) => [name[0].toUpperCase() + name.slice(1), String(value)]), ["Key", row.key_id ?? document.key_id]];
-  return section("Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))));
+  return card("", "Origins", null, h("dl", { class: "facts bare ids" }, facts.filter(([, value]) => value).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", { class: "mono" }, value)))));
 }

@@ -64,7 +64,7 @@ export async function tracesPage(main, { query, session, go, alive }) {
   function draw() {
     if (!state.rows.length && !state.after.length) {
       const filtered = NAMES.some((name) => wanted[name]);
-      return void fill(body, filtered ? nothing(wanted, session, () => go("/traces", {})) : [...noTraces(session, "yet").childNodes].reduce((box, child) => (box.append(child), box), h("div", { class: "empty" })));
+      return void fill(body, filtered ? nothing(wanted, session, () => go("/traces", {})) : h("div", { class: "empty" }, [...noTraces(session, "yet").childNodes]));
     }
     const focused = body.querySelector("tbody tr:focus")?.dataset.id;
     const fresh = state.seen ?? new Set(state.rows.map((row) => row.id));

@@ -1,4 +1,4 @@
-"""The highest need of a request: computed, never built, whatever numbers the client sends."""
+"""The most that a request can cost: computed, never built, whatever numbers the client sends."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from odar.conversation import ChatParameters, Message
 from odar.engine import Odar
 from odar.options import AskOptions
-from odar.serving.protocols.fields import MAX_INTEGER
-from odar.serving.reservations import walk_needs
+from odar.serving.protocols.json_body import MAX_INTEGER
+from odar.serving.request_cost import walk_needs
 from odar.types import Query, Route, path_of
-from support.engine import MODELS, settings
+from support.engine import MODELS, engine, settings
 
 TURNS = (Message("user", "What is two and two?"),)
 
@@ -54,6 +54,13 @@ def test_no_answer_is_longer_than_the_context_of_its_model():
     huge = needs(odar, 200_000_000)
     assert huge == needs(odar, 8192)
     assert huge[1] < 4 * 8192, "medium: the verifier reads a draft that fits its context"
+
+
+def test_a_fallback_costs_as_much_as_its_own_longest_answer():
+    cards = {**MODELS, "deep": {**MODELS["deep"], "context": 100}, "spare": MODELS["deep"]}
+    odar, *_ = engine(models=cards, policy="slow", slow__model=["deep", "spare"])
+    _, need = walk_needs(odar, query(1000), AskOptions(), priced=True)[0]
+    assert need.usd > 1000 * MODELS["deep"]["price"]["output"] / 1e6
 
 
 def test_the_walks_of_a_cascade_get_shorter_down_to_a_single_call():

@@ -1,4 +1,4 @@
-"""Request bodies: parsing JSON of limited size and depth, and conversion to the msgspec Structs of requests.
+"""The JSON body of a request: parsed within limits, and converted to the msgspec Structs of its protocol.
 
 Sizes are checked before objects are built. A limit on bytes is not enough: 32 MB can be one image, which takes
 milliseconds, or 800,000 messages, which take seconds and a gigabyte.
@@ -13,16 +13,25 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from odar.difficulty.features import token_count
 from odar.errors import one_line
 from odar.formats import dump_json, json_deeper_than
 from odar.serving.errors import ApiError, bad_field
-from odar.types import Query
 
 T = TypeVar("T")
 MAX_DEPTH = 64
+MAX_VALUES = 100_000
+"""Most values in the JSON of a request: objects, lists and their elements."""
+_VALUE_BYTES = 250
+"""Memory of a parsed value, at most, beyond its text."""
+MAX_MESSAGES = 5_000
+MAX_TOOLS = 512
+MAX_SCHEMA_KB = 128
+_MAX_TOOLS_KB = 8 * MAX_SCHEMA_KB
 MAX_INTEGER = 2**53
 Count = Annotated[int, msgspec.Meta(ge=1, le=MAX_INTEGER)]
+_VALUE_OR_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[,]', re.DOTALL)
+"""A string, closed or not, or the character before a value."""
+_QUOTE = ord('"')
 _TYPE_NAMES = {
     "array": "a list",
     "bool": "a boolean",
@@ -137,23 +146,6 @@ def _read_number(text: str) -> float:
 _DECODER = msgspec.json.Decoder(float_hook=_read_number)
 
 
-MAX_VALUES = 100_000
-"""Most values in the JSON of a request: objects, lists and their elements."""
-_VALUE_BYTES = 250
-"""Memory of a parsed value, at most, beyond its text."""
-MAX_MESSAGES = 5_000
-MAX_TOOLS = 512
-MAX_SCHEMA_KB = 128
-_MAX_TOOLS_KB = 8 * MAX_SCHEMA_KB
-_VALUE_OR_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[{\[,]', re.DOTALL)
-"""A string, closed or not, or the character before a value."""
-_QUOTE = ord('"')
-_TOKENIZED_CHARS = 100_000
-"""Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""
-_TURN_TOKENS = 4
-_IMAGE_TOKENS = 1_500
-
-
 def parsed_bytes(body: bytes) -> int:
     """Return how much memory the values of JSON take at most; if they are too many, it is not parsed."""
     return _VALUE_BYTES * min(_values_upper_bound(body), MAX_VALUES)
@@ -202,21 +194,3 @@ def _check_size(name: str, value: Any, max_kb: int) -> None:
     size = len(dump_json(value))
     if size > max_kb * 1000:
         raise bad_field(name, f"has {size / 1000:.0f} kB; the limit is {max_kb} kB")
-
-
-def count_tokens(query: Query) -> int:
-    """Return the tokens of a conversation with its tools, counted with cl100k_base for every model.
-
-    >>> count_tokens(Query("Is Paris the capital of France?"))
-    11
-    """
-    turns = query.messages
-    texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
-    for tool in query.parameters.tools:
-        texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
-
-
-def _estimate_tokens(text: str) -> float:
-    """Return the tokens of a text, extrapolated from its beginning if it is long."""
-    return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)

@@ -11,10 +11,9 @@ import dataclasses
 from concurrent.futures import Future
 from functools import cache, partial
 
-from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound, worst_cost
+from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import Team
 from odar.background import run_by_size
-from odar.catalogue import ModelCard
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.options import AskOptions
@@ -23,7 +22,7 @@ from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.fields import MAX_INTEGER
+from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 
@@ -83,7 +82,7 @@ def with_max_tokens(query: Query, max_tokens: int) -> Query:
 
 
 def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
-    """Return the highest need of each walk, the most expensive first; `priced` if money is limited.
+    """Return what each walk needs at most, the most expensive first; `priced` if money is limited.
 
     Raises:
         ApiError: 403 if money is limited and a price is unknown.
@@ -97,7 +96,7 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
         walks = odar.policy(options).walks(query.parameters.n, options.max_path)
     if not priced:
-        # Tokens are limited by the path alone, so walks of the same path cannot be told apart.
+        # Then only the path limits what is asked: it needs what the first of its walks does, the longest.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
     call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
 
@@ -116,20 +115,15 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
 
 
 def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
-    """Return the highest need of one call of an agent."""
+    """Return what one call of an agent needs at most, whichever of its models answers."""
     card, *fallbacks = team.models(ask.agent)
-    max_tokens = team.request_template(ask.agent).sampling.max_tokens
-    read = team.billed_messages(team.prompts[ask.step].messages(team.query, "", ""))
+    max_tokens = team.request_template(ask.agent).sampling.max_tokens or 0
     drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
-    tokens = token_upper_bound(read) + (max_tokens or 0) + draft_tokens(card, drafted)
+    tokens = token_upper_bound(team.billed_prompt(ask)) + max_tokens + draft_tokens(card, drafted)
     if not priced:
         return Need(0.0, tokens)
-
-    def cost(card: ModelCard) -> float:
-        return worst_cost(card, read, max_tokens, draft_tokens(card, drafted))
-
-    usd = cost(card)
+    usd = team.worst_cost(ask, card, drafted)
     for fallback in fallbacks:
         with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
-            usd = max(usd, cost(fallback))
+            usd = max(usd, team.worst_cost(ask, fallback, drafted))
     return Need(usd, tokens)

@@ -23,7 +23,7 @@ from odar.serving.errors import bad_field
 from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
 from odar.serving.protocols.chat import CHAT, DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
-from odar.serving.protocols.fields import MAX_INTEGER, convert
+from odar.serving.protocols.json_body import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
 from odar.types import DIRECT, Ask, Query
 
@@ -96,7 +96,7 @@ EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
 COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
 
 
-class PassThrough(Endpoint):
+class ForwardEndpoint(Endpoint):
     """An endpoint that forwards requests."""
 
     def _make_request(self, value: Any) -> ChatRequest:
