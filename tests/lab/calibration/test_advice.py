@@ -56,7 +56,7 @@ def test_the_intervals_hold_the_truth_and_the_recommendation_is_right():
     everything, settings = population(2000, seed=100)
     everything = scored_items(everything).items
     draws = []
-    for seed in range(6):
+    for seed in range(3):
         items, _ = population(300, seed=seed)
         advice = advise(items, settings, {}, "balanced")
         table = ReplayTable(everything, settings, {}, advice.table.calibration)
