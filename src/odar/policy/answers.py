@@ -60,7 +60,7 @@ def extract_answer(text: str) -> str:
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether an answer only says that there is none; two of them agree on nothing.
+    """Whether an answer only says that the model has none; two such answers do not agree.
 
     >>> is_refusal("I'm sorry, but I don't know."), is_refusal("I know that it is 4.")
     (True, False)
