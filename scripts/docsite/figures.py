@@ -66,7 +66,7 @@ def free_energy() -> Data:
 
 
 def _energy(attempt: Attempt) -> Energy | None:
-    return measure_energy(attempt.candidate.tokens, LAMBDA, None)
+    return measure_energy(attempt.tokens, LAMBDA, None)
 
 
 def tokens() -> Data:
@@ -94,7 +94,7 @@ def _token_figures(attempt: Attempt) -> Data:
     energy = _energy(attempt)
     assert energy is not None
     return {
-        "tokens": [[token.text, token.logprob] for token in attempt.candidate.tokens],
+        "tokens": [[token.text, token.logprob] for token in attempt.tokens],
         "E": round(energy.energy, 4),
         "V": round(energy.varentropy, 3),
         "F": round(energy.free_energy, 4),

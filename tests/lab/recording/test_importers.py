@@ -20,6 +20,7 @@ from pyarrow import parquet
 
 from odar.errors import InputError
 from odar.lab.recording.importers import ImportOptions, read_answers, read_models, read_questions
+from odar.types import Token
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted(FILES.glob("samples_starter_gen_*.jsonl"))
@@ -65,8 +66,8 @@ def test_an_inspect_log_is_read_with_tokens_and_usage():
     assert {each.model for each in answers} == {"openai-api/local/smollm2-135m"}
     assert {each.score for each in answers} <= {0.0, 1.0}
     for each in answers:
-        assert len(each.tokens) == len(each.logprobs) > 0
-        assert "".join(each.tokens).strip() == each.text.strip()
+        assert all(token.logprob is not None for token in each.tokens)
+        assert "".join(token.text for token in each.tokens).strip() == each.text.strip() != ""
         assert each.usage.input and each.usage.output
         assert each.seconds > 0
 
@@ -75,9 +76,9 @@ def test_batch_output_is_read_without_failed_requests():
     answers = read_answers(FILES / "openai_batch.jsonl")
     assert [each.id for each in answers] == [row["id"] for row in QUESTIONS[:6]]
     first = answers[0]
-    assert first.text == "".join(first.tokens)
+    assert first.text == "".join(token.text for token in first.tokens)
     assert (first.model, first.score, first.query) == ("smollm2-135m", None, "")
-    assert first.logprobs[0] == -5.9004
+    assert first.tokens[0].logprob == -5.9004
     assert first.usage.output is not None
 
 
@@ -87,7 +88,9 @@ def test_batch_output_of_the_responses_api_is_read(tmp_path):
     body["usage"] = {"input_tokens": 3, "output_tokens": 2}
     rows = [{"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}]
     (answer,) = read_answers(write(tmp_path / "b.jsonl", rows))
-    assert (answer.answer, answer.logprobs, answer.usage.input, answer.usage.output) == ("4", (-0.5,), 3, 2)
+    assert (answer.answer, answer.tokens, answer.usage.input, answer.usage.output) == (
+        "4", (Token("Answer: 4", -0.5),), 3, 2
+    )  # fmt: skip
 
 
 ROWS = [
@@ -148,7 +151,7 @@ def test_rows_of_one_model_are_selected(tmp_path):
 def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
     path = write(tmp_path / "t.jsonl", [{"text": "4", "token_logprobs": [-0.5, None, -1.5]}])
     (answer,) = read_answers(path)
-    assert (answer.mean_logprob, answer.tokens, answer.logprobs) == (-1.0, (), ())
+    assert (answer.mean_logprob, answer.tokens) == (-1.0, ())
 
 
 @pytest.mark.parametrize(
@@ -262,7 +265,7 @@ def test_minus_infinity_is_a_log_probability(tmp_path):
         '{"text": "a", "answer_logprob": -Infinity}\n'
     )
     first, second = read_answers(tmp_path / "t.jsonl")
-    assert first.logprobs == (pytest.approx(math.log(1e-9), abs=1e-3), -0.5)
+    assert [token.logprob for token in first.tokens] == [pytest.approx(math.log(1e-9), abs=1e-3), -0.5]
     assert second.answer_logprob == pytest.approx(math.log(1e-9), abs=1e-3)
 
 

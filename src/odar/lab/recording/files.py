@@ -132,7 +132,9 @@ def report_damage(
 
 
 def read_table(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table: a Parquet or CSV file, or else JSONL, also compressed (`.gz`).
+    """Yield the rows of a table: a Parquet, CSV or JSON file, or else JSONL, also compressed (`.gz`).
+
+    A JSON file is a list of rows, or an object with such a list, as an API returns it and BIG-bench has it.
 
     Raises:
         InputError: the file cannot be read, or is not what its suffix promises; names the file, and the line.
@@ -146,6 +148,10 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
             csv.field_size_limit(_MAX_CSV_FIELD)
             with path.open(encoding="utf-8", newline="") as lines:
                 yield from csv.DictReader(lines)
+        elif path.suffix == ".json":
+            body = load_json(path.read_bytes())
+            lists = [body] if isinstance(body, list) else [each for each in body.values() if isinstance(each, list)]
+            yield from lists[0] if lists else [body]
         else:
             with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
                 yield from (_parse_row(line, number, path) for number, line in enumerate(lines, 1) if line.strip())

@@ -26,7 +26,7 @@ from odar.formats import load_json
 from odar.lab.recording.files import existing_file, import_arrow, read_table, report_damage
 from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
-from odar.types import Query, Step, Usage
+from odar.types import Query, Step, Token, Usage
 
 Row = Mapping[str, Any]
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -218,12 +218,11 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     mean = _logprob(get("mean_logprob"), get("mean_probability"))
     tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
     of_answer = _logprob(get("answer_logprob"), get("answer_probability"))
-    if logprobs and len(tokens) != len(logprobs):
+    if len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens = []
-        logprobs = []
     read, cached, written = (_integer(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
     return ImportedAnswer(
         id=str(number if get("id") is None else get("id")),
@@ -236,8 +235,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         stated=stated,
         score=_score(get("score")),
         model=str(model or get("model") or ""),
-        tokens=tuple(tokens),
-        logprobs=tuple(map(round_logprob, logprobs)),
+        tokens=tuple(map(Token, tokens, map(round_logprob, logprobs))),
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),

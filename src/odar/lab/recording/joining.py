@@ -351,7 +351,6 @@ def _attempt(answer: ImportedAnswer, agent: str, index: int, price: Price | None
         step=Ask(agent).step,
         index=index,
         model=answer.model or agent,
-        control=(False,) * len(answer.tokens),
     )
 
 

@@ -90,12 +90,8 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
 
 def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
     """Lines of a text file are not parsed yet."""
-    if path.suffix in (".csv", ".parquet", ".gz"):
+    if path.suffix in (".csv", ".parquet", ".gz", ".json"):
         yield from read_table(path)
-    elif path.suffix == ".json":
-        body = load_json(path.read_bytes())
-        rows = body if isinstance(body, list) else next((v for v in body.values() if isinstance(v, list)), [body])
-        yield from rows
     else:
         with path.open("rb") as lines:
             yield from (line for line in lines if line.strip())

@@ -497,7 +497,7 @@ class ReplayTable:
                 alignment, _ = self._scale(attempt)
                 weight = self.settings.fusion.varentropy_weight
                 energy = free_energy(figures.energy, figures.varentropy, weight, alignment)
-            row.candidates.append(attempt.to_candidate(energy))
+            row.candidates.append(replace(attempt, energy=energy))
             row.costs.append(_attempt_cost(attempt, prices[attempt.agent], question_tokens))
             row.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
         return row

@@ -185,7 +185,7 @@ class ItemCalls:
         ledger = self.odar.agents.ledger()
         team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
         team.skip_samples(ask.agent, index)
-        proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
+        proposal = self._attempts_of(self.asks[0])[0] if ask.verify else None
         candidates: list[Candidate] = []
         # ask; what a request without an answer costs is counted too
         try:
