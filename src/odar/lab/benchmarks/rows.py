@@ -18,11 +18,10 @@ from odar.inputs import image_from_bytes
 from odar.lab.graders.ifeval import CHECKS, check_instructions
 from odar.lab.graders.livebench import instruction_score
 from odar.lab.graders.livebench import livebench as score_ground_truth
-from odar.lab.graders.mathematics import math_equal, number_match, within_tolerance
+from odar.lab.graders.mathematics import math_equal, number_match
 from odar.lab.graders.text import (
     LETTERS,
     bigbench,
-    choice_match,
     chosen_letter,
     exact_match,
     f1,
@@ -61,7 +60,7 @@ def choice_task(
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    return choice_match(task.gold["letter"], answer, task.gold["options"])
+    return float(chosen_letter(answer, task.gold["options"]) == task.gold["letter"])
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
@@ -198,7 +197,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
         return score_choice(task, response, answer)
     if gold["type"] in ("integer", "float"):
         tolerance = 0.5 * 10 ** -int(gold["precision"] or 0) if gold["type"] == "float" else 0
-        return within_tolerance(gold["answer"], answer, tolerance)
+        return number_match(gold["answer"], answer, tolerance)
     return exact_match([gold["answer"]], answer)
 
 
