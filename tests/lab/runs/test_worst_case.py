@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from odar.engine import Odar
-from odar.lab.runs.limits import REQUESTS, TOKENS
-from odar.lab.runs.needs import used_amounts, worst_case
+from odar.lab.runs.limits import REQUESTS, TOKENS, used_amounts, worst_case
 from odar.types import Ask, Call, Query, Step, Usage
 from support import panels
 from support.scripted import ScriptedProvider, completion

@@ -16,7 +16,7 @@ from odar.lab.recording.header import digest_json
 from odar.lab.recording.questions import Question
 from odar.lab.runs.executor import Work, WorkResult, failure
 from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
-from odar.lab.runs.needs import used_amounts, worst_case
+from odar.lab.runs.limits import used_amounts, worst_case
 from odar.options import AskOptions
 from odar.providers.base import OnDelta, ProviderWrapper, Reply, Request
 from odar.providers.replay import reply_from_json, reply_to_json
