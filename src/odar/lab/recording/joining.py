@@ -387,7 +387,6 @@ def imported_header(
         facts=facts,
         samples=min(sum(each.agent == SLOW for each in item.attempts) for item in items),  # what every item has
         settings=settings,
-        prompts={},
         calibration=json.loads(Calibration().to_json()),
         imported=True,
     )

@@ -186,7 +186,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
         "policy": f"{settings.policy}, dial {settings.dial()}, τ {routing.tau1:g} and {routing.tau2:g}",
         "fusion": f"{fusion.rule}, β = {fusion.beta:g}, λ = {fusion.varentropy_weight:g}",
         **agents,
-        "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items()),
+        "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompt_md5s().items() if md5),
         "calibration": settings.calibration or "none",
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "collected with": ", ".join(f"{name} {number}" for name, number in header.versions.items()),
