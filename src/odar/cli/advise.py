@@ -289,7 +289,7 @@ def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
 
 
 def _describe(traffic: Traffic, sampled: int) -> str:
-    found = len(traffic.tasks)
+    found = len(traffic.compared) + len(traffic.others)
     of = f"{plural(found, 'request')} of {plural(traffic.rows, 'row')}"
     notes = [f"{plural(sampled, 'question')} sampled"]
     if traffic.others:

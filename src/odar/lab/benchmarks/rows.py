@@ -376,33 +376,29 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
-    """A grader that compares only the gold with the answer; it can be pickled, for Ray."""
-    return partial(_compare_with_gold, compare)
-
-
-def _compare_with_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+def score_answer(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    """Compare only the gold with the answer; a `partial` of it is a grader that can be pickled, for Ray."""
     return compare(task.gold, answer)
 
 
 TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {
-    "math": (math, _by_gold(math_equal)),
-    "gsm8k": (gsm8k, _by_gold(number_match)),
+    "math": (math, partial(score_answer, math_equal)),
+    "gsm8k": (gsm8k, partial(score_answer, number_match)),
     "imo_2025": (imo_2025, None),
     "mathvista": (mathvista, score_mathvista),
     "arc_challenge": (arc_challenge, score_choice),
     "openbookqa": (arc_challenge, score_choice),
-    "boolq": (boolq, _by_gold(yes_no_match)),
-    "strategyqa": (strategyqa, _by_gold(yes_no_match)),
+    "boolq": (boolq, partial(score_answer, yes_no_match)),
+    "strategyqa": (strategyqa, partial(score_answer, yes_no_match)),
     "mmlu_pro": (mmlu_pro, score_choice),
     "gpqa": (gpqa, score_choice),
-    "hotpotqa": (hotpotqa, _by_gold(f1)),
-    "musique": (musique, _by_gold(f1)),
+    "hotpotqa": (hotpotqa, partial(score_answer, f1)),
+    "musique": (musique, partial(score_answer, f1)),
     "scienceqa": (scienceqa, score_choice),
     "aokvqa": (aokvqa, score_choice),
     "mmmu_pro": (mmmu_pro, score_choice),
-    "bbh": (bbh, _by_gold(bigbench)),
-    "bbeh": (bbeh, _by_gold(bigbench)),
+    "bbh": (bbh, partial(score_answer, bigbench)),
+    "bbeh": (bbeh, partial(score_answer, bigbench)),
     "truthfulqa": (truthfulqa, score_choice),
     "hle": (hle, score_hle),
     "swe_bench": (swe_bench, None),

@@ -223,7 +223,8 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens = []
-    read, cached, written = (_integer(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    counts = (_number(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    read, cached, written = (None if count is None else int(count) for count in counts)
     return ImportedAnswer(
         id=str(number if get("id") is None else get("id")),
         has_id=get("id") is not None,
@@ -574,8 +575,3 @@ def _logprob(logprob: Any, probability: Any = None) -> float | None:
         return value
     share = _number(probability)
     return None if share is None else math.log(min(1.0, max(share, _MIN_PROBABILITY)))
-
-
-def _integer(value: Any) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -24,7 +24,6 @@ LOGPROB_DECIMALS = 4
 """Decimals of a recorded log-probability: enough for every reported figure, at a third of the size."""
 _NEAR_ZERO = 0.05
 """Log-probabilities closer to 0 keep three significant digits: -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
-_UNKNOWN_USAGE = Usage()
 MIN_RIGHT_SCORE = 0.5
 """The lowest score of an answer that counts as right."""
 CHARACTERS_PER_TOKEN = 4.0
@@ -94,7 +93,7 @@ class Attempt(Candidate):
     """Score by the metric of the set, from 0 to 1; None until the item is finished."""
     request: int = 0
     """Samples of one request share a number, and a prompt that was billed once."""
-    usage: Usage = _UNKNOWN_USAGE
+    usage: Usage = field(default=Usage())
     """Input tokens of the whole request, output tokens of this sample."""
     prompt_usd: float | None = None
     """Cost of the prompt; the same for all samples of the request."""
