@@ -154,6 +154,11 @@ def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
     assert (answer.mean_logprob, answer.tokens) == (-1.0, ())
 
 
+def test_tokens_without_log_probabilities_are_left_out(tmp_path):
+    (answer,) = read_answers(write(tmp_path / "t.jsonl", [{"text": "a b", "tokens": ["a", " b"]}]))
+    assert (answer.text, answer.tokens, answer.mean_logprob) == ("a b", (), None)
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [

@@ -58,8 +58,8 @@ _PARQUET_BRANCH = "refs/convert/parquet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HubBenchmark:
-    """Where the rows of a benchmark are, and what makes tasks of them."""
+class HubFiles:
+    """The files with the rows of a benchmark, and what makes tasks of them."""
 
     name: str
     make_tasks: MakeTasks
@@ -116,11 +116,8 @@ class HubBenchmark:
                     dataset, repo_type="dataset", revision=revision, allow_patterns=[*self.files]
                 )
             except Exception as error:  # its own errors, and those of its HTTP library
-                command = self._command(dataset, "DIR/NAME")
-                raise InputError(
-                    f"{dataset} cannot be downloaded ({type(error).__name__}): {self._terms(dataset, '; ')}"
-                    f"on a machine that reaches the hub, run `{command}`, and load from DIR"
-                ) from error
+                why = f"{dataset} cannot be downloaded ({type(error).__name__})"
+                raise InputError(f"{why}: {self._remedy(dataset, 'DIR/NAME')}, and load from DIR") from error
             yield from self._matches(Path(root))
 
     def _find(self, folder: Path) -> list[tuple[str, Path]]:
@@ -132,33 +129,27 @@ class HubBenchmark:
             if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
                 return found
         looked = ", ".join([*(f"{self.name}/{pattern}" for pattern in self.files), *self.local])
-        raise InputError(
-            f"{self.name} is not in {folder} (looked for {looked}): {self._terms(self.hub[0], ', then ')}"
-            f"fetch it with `{self._command(self.hub[0], str(roots[0]))}`"
-        )
+        remedy = self._remedy(self.hub[0], str(roots[0]))
+        raise InputError(f"{self.name} is not in {folder} (looked for {looked}): {remedy}")
 
     def _matches(self, root: Path) -> list[tuple[str, Path]]:
         paths = [path for pattern in self.files for path in sorted(root.glob(pattern))]
         return [(path.relative_to(root).parts[0], path) for path in paths]
 
-    def _terms(self, dataset: str, end: str) -> str:
-        """The steps that give access to a gated dataset."""
-        if not self.gated:
-            return ""
-        return f"accept its terms at huggingface.co/datasets/{dataset}, then set HF_TOKEN{end}"
-
-    def _command(self, dataset: str, target: str) -> str:
-        """The command that downloads the files into a folder."""
+    def _remedy(self, dataset: str, target: str) -> str:
+        """How to get the files into a folder, with access to a gated dataset."""
+        terms = f"accept its terms at huggingface.co/datasets/{dataset}, then set HF_TOKEN; " if self.gated else ""
         branch = f" --revision {_PARQUET_BRANCH}" if self.converted else ""
         includes = "".join(f" --include '{pattern}'" for pattern in self.files)
-        return f"hf download {dataset} --repo-type dataset{branch}{includes} --local-dir {target}"
+        command = f"hf download {dataset} --repo-type dataset{branch}{includes} --local-dir {target}"
+        return f"{terms}on a machine that reaches the hub, run `{command}`"
 
 
 def _from_table(name: str, table: dict[str, Any]) -> Benchmark:
     """The benchmark that a table of benchmarks.toml describes."""
     make_tasks, score = TASKS_AND_GRADERS[name]
     own = {key: table.pop(key) for key in ("hub", "files", "converted", "local") if key in table}
-    data = HubBenchmark(name=name, make_tasks=make_tasks, gated=table.get("gated", False), **own)
+    data = HubFiles(name=name, make_tasks=make_tasks, gated=table.get("gated", False), **own)
     score = score or partial(_refuse_to_score, table["elsewhere"])
     return Benchmark(name=name, load=data.load, score=score, source=data.source, **table)
 
