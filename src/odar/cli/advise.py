@@ -32,7 +32,7 @@ from odar.lab.calibration.advice import advise, advise_second, kind_of, one_call
 from odar.lab.calibration.items import MIN_ITEMS
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import current_prompt_md5s, digest_json
-from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
+from odar.lab.recording.importers import COLUMNS, read_models
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task
@@ -179,7 +179,7 @@ def _from_recording(log: str, configured: Settings) -> RecordedAnswers:
 def _from_table(
     log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
 ) -> RecordedAnswers:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
+    models = read_models([log], lambda name: parse_column_map(columns, name), "table")
     path = user_path(log)
     odar = Odar(settings)
     imported = import_models(odar, models, prices, roles, path.stem, [path])

@@ -18,7 +18,7 @@ from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
 from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
-from odar.lab.recording.importers import FORMATS, ImportOptions, name_and_file, read_models, read_questions
+from odar.lab.recording.importers import FORMATS, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
 from odar.lab.replay.outcomes import Outcomes
@@ -76,8 +76,13 @@ def import_command(
       --map text=response_{model} --map score=winner:model_{model}
     """
     # read the files
-    shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
-    models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
+    models = read_models(
+        answers,
+        lambda name: parse_column_map(options["columns"], name),
+        options["kind"],
+        filter_name=options["filter_"],
+        metric=options["metric"],
+    )
     questions = options["questions"]
     known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
     score = None
