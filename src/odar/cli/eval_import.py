@@ -110,7 +110,7 @@ def import_command(
     for warning in imported.warnings:
         notice(warning)
     # show what ODAR would gain
-    about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
+    about = {"models": imported.models, "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
         print_json({**_summary(table), "sets": own, **about})

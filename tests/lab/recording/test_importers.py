@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zipfile
 from pathlib import Path
 
@@ -193,9 +194,19 @@ def archive(header: str, sample: str = "{}") -> bytes:
     return file.getvalue()
 
 
+def encrypted(content: bytes) -> bytes:
+    """The archive with all its files marked as encrypted."""
+    changed = bytearray(content)
+    for start, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        for match in re.finditer(re.escape(start), content):
+            changed[match.start() + flags] |= 1
+    return bytes(changed)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
+        ("x.eval", encrypted(archive("{}")), "cannot be read as inspect"),
         ("x.eval", b"no zip", "cannot be read as inspect"),
         ("x.eval", archive("{}"), "cannot be read as inspect"),
         ("x.eval", archive('{"eval": {"task": "t", "model": "m"}}', "no JSON"), "cannot be read as inspect"),
@@ -280,4 +291,3 @@ def test_any_number_of_models_is_read_from_files_and_from_one_table(tmp_path):
     assert {name: len(own) for name, own in found.items()} == {
         "a": 2, "b": 2, "c": 2, "d": 1, "own": 1
     }  # fmt: skip
-    assert {each.model for own in found.values() for each in own} == {*"abcd", "own"}

@@ -90,11 +90,13 @@ def test_ids_join_questions_whose_texts_have_other_encodings():
 def test_ids_that_begin_again_for_each_subject_lose_no_question(subjects):
     def answers(model):
         texts = [(str(i), f"{i} + {subject}?") for subject in range(subjects) for i in range(5)]
-        return [said(name, text, gold="4", model=model, output_usd=float(len(model))) for name, text in texts]
+        return [said(name, text, gold="4", output_usd=float(len(model))) for name, text in texts]
 
     models = {name: answers(name) for name in ("mini", "large")}
     found = import_models(Odar(panels.settings()), models, {}, {}, "mine")
     assert (len(found.items), len({item.key for item in found.items}), found.left_out) == (5 * subjects,) * 2 + (0,)
+    models = {(each.agent, each.model) for item in found.items for each in item.attempts}
+    assert models == {("fast", "mini"), ("slow", "large")} == set(found.models.items())
 
 
 def test_roles_follow_from_costs_and_families():

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from odar.errors import InputError, one_line
+from odar.errors import InputError, OdarError, one_line
 from odar.files import atomic_write, install_command, user_path
 from odar.formats import json_line, load_json
 from odar.lab.recording.header import Header
@@ -28,11 +26,6 @@ _TABLE_ROWS = 64
 _MAX_CSV_FIELD = 2**31 - 1
 """Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
 SUFFIXES = (".jsonl", ".jsonl.gz")
-_DAMAGE = (
-    LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError,
-    zlib.error, zipfile.BadZipFile, csv.Error,
-)  # fmt: skip
-"""Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +114,11 @@ def report_damage(
     """Turn an error in reading a file into an InputError that names the file."""
     try:
         yield
-    except InputError:
+    except (OdarError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # the readers of these formats raise nearly every type
         if isinstance(error, OSError) and error.strerror:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        if not isinstance(error, _DAMAGE) and not type(error).__name__.startswith("Arrow"):
-            raise
         raise InputError(f"{path} {fault} ({type(error).__name__}: {one_line(error, 200)}){remedy}") from None
 
 

@@ -144,10 +144,11 @@ def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts about the default model of each agent, without alternatives and the number of samples."""
     agents = {
         name: {key: value for key, value in agent.items() if key != "alternatives"}
-        for name, agent in facts["agents"].items()
+        for name, agent in facts.get("agents", {}).items()
     }
-    models = {agent["model"]: facts["models"][agent["model"]] for agent in agents.values()}
-    return {"agents": agents, "models": models, "prompts": facts["prompts"]}
+    names = {agent.get("model") for agent in agents.values()}
+    models = {name: card for name, card in facts.get("models", {}).items() if name in names}
+    return {"agents": agents, "models": models, "prompts": facts.get("prompts", {})}
 
 
 def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:

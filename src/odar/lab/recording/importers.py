@@ -191,8 +191,7 @@ def read_models(
     for given in files:
         name, place = name_and_file(given)
         for answer in read_answers(place, kind, columns=columns(name), model=name, **choices):
-            model = name or answer.model or Path(place).name.split(".")[0]
-            found.setdefault(model, []).append(replace(answer, model=model))
+            found.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
     return found
 
 

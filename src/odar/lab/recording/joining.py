@@ -39,12 +39,13 @@ class Imported:
 
     header: Header
     items: list[RecordedItem]
-    models: Mapping[str, str]
-    """The model of each agent."""
     left_out: int
     """Questions of the fast model that are not in all files, or that alone have no label."""
-    unpriced: frozenset[str]
-    """Models of unknown price."""
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The model of each agent."""
+        return dict(self.header.facts["models"])
 
     @property
     def warnings(self) -> list[str]:
@@ -60,7 +61,7 @@ class Imported:
             )
         return found + [
             f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
-            if model in self.unpriced
+            if not self.header.settings["models"][model]["price"]
             else f"answers of {model} have no token counts, so costs follow from the length of the texts; name "
             "their columns with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
             for model in sorted({each.model for each in attempts if each.output_usd is None})
@@ -99,15 +100,16 @@ def import_models(
         model: model if card.model_family == card.provider else card.model_family for model, card in cards.items()
     }
     agents = assign_roles(costs, families, roles)
-    joined = join_answers({agent: models[model] for agent, model in agents.items()}, known, score)
+    answers = {agent: [replace(each, model=model) for each in models[model]] for agent, model in agents.items()}
+    joined = join_answers(answers, known, score)
     for model, card in cards.items():
         if price := card.price or _implied_price(models[model], costs[model]):
             cards[model] = replace(card, price=price, n=False)  # answers of a file have a prompt each
-    items = to_items(joined, odar.estimator, name, {agent: cards[model].price for agent, model in agents.items()})
-    left_out = len(set(map(_named, models[agents[FAST]]))) - len(joined)
-    unpriced = frozenset(model for model in agents.values() if cards[model].price is None)
-    header = imported_header(odar, items, files, {agent: cards[model] for agent, model in agents.items()})
-    return Imported(header, items, agents, left_out, unpriced)
+    of_agent = {agent: cards[model] for agent, model in agents.items()}
+    items = to_items(joined, odar.estimator, name, {agent: card.price for agent, card in of_agent.items()})
+    header = imported_header(odar, items, files, of_agent)
+    left_out = len(set(map(_named, answers[FAST]))) - len(joined)
+    return Imported(header, items, left_out)
 
 
 # --- the agent of each model, by cost ----------------------------------------------------------------------------
