@@ -340,22 +340,14 @@ def to_items(
 
 
 def _attempt(answer: ImportedAnswer, agent: str, index: int, price: Price | None) -> Attempt:
-    attempt = Attempt(**{each.name: getattr(answer, each.name) for each in fields(Attempt)})
-    if attempt.output_usd is not None:
-        attempt = replace(attempt, prompt_usd=0.0)
+    values = {each.name: getattr(answer, each.name) for each in fields(Attempt)}
+    values |= {"agent": agent, "step": Ask(agent).step, "index": index, "model": answer.model or agent}
+    if answer.output_usd is not None:
+        values["prompt_usd"] = 0.0
     elif price is not None:
-        attempt = replace(
-            attempt,
-            prompt_usd=price.cost(replace(answer.usage, output=0)),
-            output_usd=price.cost(replace(answer.usage, input=0, cached=0)),
-        )
-    return replace(
-        attempt,
-        agent=agent,
-        step=Ask(agent).step,
-        index=index,
-        model=answer.model or agent,
-    )
+        values["prompt_usd"] = price.cost(replace(answer.usage, output=0))
+        values["output_usd"] = price.cost(replace(answer.usage, input=0, cached=0))
+    return Attempt(**values)
 
 
 def imported_header(
