@@ -27,7 +27,7 @@ from odar.types import Candidate, Token
 class AnswerKind(StrEnum):
     """How a model wrote its answer, on which the weights of the signals depend.
 
-    The kind of a question is `odar.policy.kinds.Kind`; `odar.policy.similarity.AnswerForm` is how answers compare.
+    The kind of a question is `odar.policy.kinds.Kind`; `odar.policy.equivalence.Form` is how answers compare.
     """
 
     DIRECT = "direct"
