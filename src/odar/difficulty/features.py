@@ -29,7 +29,6 @@ from odar.difficulty.text import (
     cached_by_word,
     clean,
     count_syllables,
-    has_latex,
     mask_latex,
     terms,
     word_lengths,
@@ -134,18 +133,15 @@ def readability(masked: str) -> float:
     return min(20.0, max(0.0, grade))
 
 
-def has_digit(text: str) -> float:
-    """f7: whether any digit appears."""
-    return float(_DIGIT.search(text) is not None)
-
-
 def has_math_symbol(text: str) -> float:
     """f8: whether a mathematical symbol or LaTeX appears; a hyphen in a word is not a minus sign.
 
     >>> has_math_symbol("a well-known 10-year plan"), has_math_symbol("x-1"), has_math_symbol("a ≤ b")
     (0.0, 1.0, 1.0)
     """
-    return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
+    return float(
+        bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or mask_latex(text) != text)
+    )
 
 
 @cache
@@ -195,11 +191,6 @@ def is_multiple_choice(text: str) -> float:
     return float(":" in text and _OPTIONS_HEADING.search(text) is not None)
 
 
-def is_open_ended(text: str, multiple_choice: float) -> float:
-    """f20: whether the query begins with an interrogative and has no options."""
-    return float(not multiple_choice and _INTERROGATIVE.match(text) is not None)
-
-
 def is_proof(text: str) -> float:
     """f21: whether the query asks for a proof or derivation; a mention does not count.
 
@@ -231,7 +222,7 @@ def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def phi(query: Query) -> NDArray[np.float64]:
     """φ(x) of one query, shape (24,). All values are finite for any text."""
-    return np.array(parsed_features(query, unparsed_features(query)))
+    return np.array(list_features(query))
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
@@ -239,24 +230,22 @@ def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
     return np.array([phi(query) for query in queries]).reshape(-1, len(FEATURES))
 
 
-def unparsed_features(query: Query) -> list[float]:
-    """The 21 features that need no parse, and NaN for the other three."""
+def list_features(query: Query, *, parse: bool = True) -> list[float]:
+    """φ(x) as a list; without `parse`, the features `PARSED` are NaN."""
     core = core_question(query)
     text = clean(core.text[:READ_LIMIT])
+    sentences, clauses, depth = analyse(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
     choice = float(bool(core.options)) or is_multiple_choice(text)
-    structural = [math.nan, math.nan, text.count("?"), bool(query.images), math.nan, logical_connectives(text)]
-    semantic = semantic_features(Query(text, query.images), choice)
-    return [*lexical_features(core.text, text), *map(float, structural), *semantic]
-
-
-def parsed_features(query: Query, features: list[float]) -> list[float]:
-    """The features of `unparsed_features` with f9, f10 and f13 filled in."""
-    complete = features.copy()
-    for index, value in zip(
-        PARSED, analyse(mask_latex(clean(core_question(query).text[:READ_LIMIT]))), strict=True
-    ):
-        complete[index] = value
-    return complete
+    return [
+        *lexical_features(core.text, text),
+        sentences,
+        clauses,
+        float(text.count("?")),
+        float(bool(query.images)),
+        depth,
+        logical_connectives(text),
+        *semantic_features(Query(text, query.images), choice),
+    ]
 
 
 def lexical_features(whole: str, text: str) -> list[float]:
@@ -275,7 +264,7 @@ def lexical_features(whole: str, text: str) -> list[float]:
         sum(sizes) / len(sizes) if sizes else 0.0,
         float(max(sizes, default=0)),
         readability(mask_latex(text)),
-        has_digit(text),
+        float(_DIGIT.search(text) is not None),
         has_math_symbol(text),
     ]
 
@@ -299,7 +288,7 @@ def semantic_features(query: Query, choice: float) -> list[float]:
         *(tfidf(counts, vocabulary[field]) for field in FIELDS),
         difficulty_density(text),
         choice,
-        is_open_ended(text, choice),
+        float(not choice and _INTERROGATIVE.match(text) is not None),
         is_proof(text),
         domain[_MATH],
         domain[_CODE],

@@ -46,7 +46,7 @@ The estimator clips the three features to the values of 99.5% of its training te
 _LONG_WORD = re.compile(r"\S{60}(?=\S)")
 """The beginning of a word that is cut: splitting off thousands of prefixes would take quadratic time."""
 TABLE_LIMIT = 3_000
-"""Number of chunks (about 6 MB) at which a `ChunkTable` is cleared."""
+"""Number of chunks (about 6 MB) at which the rows that are kept are cleared."""
 _BLOCK = 16
 # One blank after a word belongs to it; every other run of white space is a token.
 _CHUNK = re.compile(r"(?<=\S) |(\S+|\s+)")
@@ -211,39 +211,6 @@ class TokenVectors:
         return np.concatenate([embedded, self._first.products(embedded, matmul_by_row)], axis=1)
 
 
-class ChunkTable:
-    """Cache of the rows of a chunk's tokens; a chunk is a word with its punctuation, or white space."""
-
-    def __init__(self, tokenizer: Tokenizer, vectors: TokenVectors) -> None:
-        self._tokenizer = tokenizer
-        self._vectors = vectors
-        self._cache: dict[str, bytes] = {}
-        self._lock = Lock()
-
-    def __call__(self, text: str) -> tuple[list[bytes], list[int]]:
-        """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
-        chunks = split_chunks(text)
-        cached = self._cache
-        known = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
-        if missing := [chunk for chunk in dict.fromkeys(chunks) if chunk not in known]:
-            new = dict(zip(missing, self._embed(missing), strict=True))
-            known |= new
-            with self._lock:
-                if len(self._cache) + len(new) > TABLE_LIMIT:
-                    self._cache = {}
-                self._cache.update(new)
-        rows = [known[chunk] for chunk in chunks]
-        ends = accumulate(len(row) // self._vectors.row_bytes for row in rows)
-        return rows, [end for chunk, end in zip(chunks, ends, strict=True) if "\n" in chunk]
-
-    def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
-        words = list(map(self._tokenizer, chunks))
-        attributes = [self._tokenizer.attributes(word) for part in words for word in part]
-        rows = self._vectors.embed(np.array(attributes, np.uint64).reshape(-1, 4))
-        ends = accumulate((len(part) * self._vectors.row_bytes for part in words), initial=0)
-        return (rows[start:end] for start, end in pairwise(ends))
-
-
 def split_chunks(text: str) -> list[str]:
     """Words and runs of white space; one blank after a word belongs to it."""
     words = text.split()
@@ -376,17 +343,45 @@ class GreedyParser:
 
 
 class Parser:
-    """The shipped parser: tokens, vectors, trees."""
+    """The shipped parser: tokens, vectors, trees.
+
+    The rows of the tokens of each chunk, which is a word with its punctuation or white space, are kept.
+    """
 
     def __init__(self, rules: Mapping[str, Any], arrays: Weights) -> None:
+        self.tokenizer = Tokenizer(rules)
         self.vectors = TokenVectors(arrays)
-        self.chunks = ChunkTable(Tokenizer(rules), self.vectors)
         self._decode = GreedyParser(arrays)
+        self._cache: dict[str, bytes] = {}
+        self._lock = Lock()
 
     def __call__(self, text: str) -> Parse:
         """The trees of a text. A line break always ends a sentence; the training texts have none."""
-        rows, line_starts = self.chunks(text)
+        rows, line_starts = self.rows(text)
         return self._decode(self.vectors(rows), line_starts)
+
+    def rows(self, text: str) -> tuple[list[bytes], list[int]]:
+        """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
+        chunks = split_chunks(text)
+        cached = self._cache
+        known = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
+        if missing := [chunk for chunk in dict.fromkeys(chunks) if chunk not in known]:
+            new = dict(zip(missing, self._embed(missing), strict=True))
+            known |= new
+            with self._lock:
+                if len(self._cache) + len(new) > TABLE_LIMIT:
+                    self._cache = {}
+                self._cache.update(new)
+        rows = [known[chunk] for chunk in chunks]
+        ends = accumulate(len(row) // self.vectors.row_bytes for row in rows)
+        return rows, [end for chunk, end in zip(chunks, ends, strict=True) if "\n" in chunk]
+
+    def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
+        words = list(map(self.tokenizer, chunks))
+        attributes = [self.tokenizer.attributes(word) for part in words for word in part]
+        rows = self.vectors.embed(np.array(attributes, np.uint64).reshape(-1, 4))
+        ends = accumulate((len(part) * self.vectors.row_bytes for part in words), initial=0)
+        return (rows[start:end] for start, end in pairwise(ends))
 
 
 @cache

@@ -66,13 +66,6 @@ def mask_latex(text: str) -> str:
     return text
 
 
-def has_latex(text: str) -> bool:
-    """Whether the text has a LaTeX block or command."""
-    if "$" not in text and "\\" not in text:
-        return False
-    return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
-
-
 def terms(text: str) -> list[str]:
     """The words of a text in lower case, without accents and digits, as the vocabularies have them.
 
