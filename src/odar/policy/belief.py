@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -244,17 +244,6 @@ class Belief:
         return Belief(json.loads(text)["weights"])
 
 
-class _Match(NamedTuple):
-    """How an opinion relates to those before it."""
-
-    repeat: float
-    """Probability that its agent repeats an earlier answer in place of its own."""
-    echo: Any
-    """Probability that it repeats one, and the one that it then gives is this one."""
-    same: list[Any]
-    """For each earlier opinion, 1 if the answers are equal, else 0."""
-
-
 class Posterior:
     """The belief after some evidence, by Bayes' rule.
 
@@ -273,7 +262,9 @@ class Posterior:
         # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
         self._density: list[Any] = list(DENSITY)
         self._chances: list[list[Any]] = []
-        self._matches: list[_Match] = []
+        # for each opinion, the probability that its agent repeats an earlier answer in place of its own; that it
+        # repeats one which is equal to this one; and for each earlier opinion, 1 if the answers are equal, else 0
+        self._matches: list[tuple[float, Any, list[Any]]] = []
         for j, opinion in enumerate(opinions):
             chances = belief.chances(opinion.agent, self._eases, belief.looks(opinion), self._guess)
             self._chances.append([right for _, right in chances])
@@ -284,7 +275,7 @@ class Posterior:
             repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
             same = [_equal(opinion.group, each.group) for each in opinions[:j]]
             echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            self._matches.append(_Match(repeat, echo, same))
+            self._matches.append((repeat, echo, same))
         # the joint probability of all opinions with "this answer is right", at each difficulty; each answer counts
         # at the first opinion that gives it, and the first of equally likely ones leads
         variety = belief.variety(evidence.plausible)
@@ -294,7 +285,7 @@ class Posterior:
         total: Any = 0.0
         for h, opinion in enumerate(opinions):
             first: Any = 1.0 * (opinion.group >= 0)
-            for same_group in self._matches[h].same:
+            for same_group in self._matches[h][2]:
                 first = first * (1 - same_group)
             self._right.append([first * value for value in self._likelihoods(h, variety)])
             weight = sum(self._right[-1])
@@ -366,14 +357,7 @@ def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:
 
 def _strength(share: Any, spread: float) -> Any:
     """The x for which the mean of σ(x − θ) over all questions is this share."""
-    if isinstance(share, np.ndarray):
-        return _solve(share, spread)
-    return _solve_number(float(share), spread)
-
-
-@lru_cache(maxsize=4096)
-def _solve_number(share: float, spread: float) -> float:
-    return float(_solve(share, spread))
+    return _solve(share, spread) if isinstance(share, np.ndarray) else _solve_number(float(share), spread)
 
 
 def _solve(share: Any, spread: float) -> Any:
@@ -386,6 +370,9 @@ def _solve(share: Any, spread: float) -> Any:
         slope: Any = sum(weight * share * (1 - share) for weight, share in zip(DENSITY, shares, strict=True))
         x = x - (mean - target) / slope
     return x
+
+
+_solve_number = lru_cache(maxsize=4096)(_solve)
 
 
 def chance_level(plausible: Any) -> Any:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,21 +79,24 @@ def canonical(answer: str) -> Form:
     """
     if len(answer) > MAX_CHARACTERS:  # not cached: it can have megabytes
         return Form("text", answer if len(answer) > _MAX_NORMALISED else " ".join(answer.split()))
-    return _cached_form(answer)
-
-
-@lru_cache(maxsize=64)  # each candidate of a question is needed several times
-def _cached_form(answer: str) -> Form:
-    return _canonical(answer, MAX_DEPTH)
+    return _cached_form(answer, MAX_DEPTH)
 
 
 def _canonical(answer: str, levels: int) -> Form:
     """The canonical form; collections nested deeper than `levels` are text."""
     text = _clean(answer)
-    form = _choice(text) or _date(text) or _number(text) or _yes_no(text)
-    if form is None and levels:
-        form = _collection(text, levels)
-    return form or _free_text(text)
+    if form := _choice(text) or _date(text) or _number(text):
+        return form
+    if match := _YES_NO.fullmatch(text):
+        return Form("yes/no", match[1])
+    if levels and (form := _collection(text, levels)):
+        return form
+    if "\\" in text or re.search(r"[\^_{}=]", text):
+        return Form("formula", re.sub(r"\s+", "", text))
+    return Form("text", _ARTICLE.sub("", text))
+
+
+_cached_form = lru_cache(maxsize=64)(_canonical)  # each candidate of a question is needed several times
 
 
 def group_answers(answers: Sequence[str]) -> list[int]:
@@ -168,12 +170,11 @@ def _date(text: str) -> Form | None:
 
 def _number(text: str) -> Form | None:
     quantity = parse_quantity(_ASSIGNMENT.sub("", text, count=1) if _ASSIGNMENT.match(text) else text)
-    return None if quantity is None else Form("number", _exact(quantity[0]), quantity[1])
-
-
-def _exact(value: Fraction) -> str:
-    """The exact fraction, in hexadecimal because Python limits the length of decimal integers."""
-    return f"{value.numerator:x}/{value.denominator:x}"
+    if quantity is None:
+        return None
+    value, unit = quantity
+    # hexadecimal, because Python limits the length of decimal integers
+    return Form("number", f"{value.numerator:x}/{value.denominator:x}", unit)
 
 
 def _collection(text: str, levels: int) -> Form | None:
@@ -191,18 +192,6 @@ def _collection(text: str, levels: int) -> Form | None:
         return None  # a sentence with commas, not a list
     forms = [":".join(_canonical(part, levels - 1)) for part in parts]
     return Form(kind, " | ".join(sorted(set(forms)) if kind == "set" else forms))
-
-
-def _yes_no(text: str) -> Form | None:
-    match = _YES_NO.fullmatch(text)
-    return Form("yes/no", match.group(1)) if match else None
-
-
-def _free_text(text: str) -> Form:
-    """The form of any other text: without spaces if it is a formula, else without its first article."""
-    if "\\" in text or re.search(r"[\^_{}=]", text):
-        return Form("formula", re.sub(r"\s+", "", text))
-    return Form("text", _ARTICLE.sub("", text))
 
 
 def group_candidates(candidates: Sequence[Candidate]) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.energy import confidences, missing_share
+from odar.policy.energy import missing_share, token_figures
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion_rules import RULES, Ballot, answer_energies, majority, same_answer, winner
 from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical
@@ -97,7 +97,8 @@ class Fusion:
             weights[order] = 1.0
             return Verdict(order[0], "only", "the only candidate", tuple(weights.tolist()))
         # can free energies decide?
-        missing = missing_share([candidates[i] for i in order])
+        figures = {i: token_figures(candidates[i]) for i in order}
+        missing = missing_share(figures.values())
         if missing > MISSING_LIMIT:
             why = f"{missing:.0%} of the tokens have no log-probabilities"
             return self._without_energy(candidates, order, why, question)
@@ -117,10 +118,11 @@ class Fusion:
             np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
             self.beta,
             self.free_text_similarity(voters, question),
+            *(
+                np.array([getattr(figures[i], name) or 0.0 for i in numbers])
+                for name in ("mean_logprob", "mean_probability", "lowest_window")
+            ),
         )
-        if self.rule not in ("fep", "majority"):  # they compare free energies only
-            logprob, probability, window = np.array([confidences(each) for each in voters]).T
-            ballot = replace(ballot, mean_logprob=logprob, mean_probability=probability, lowest_window=window)
         keys = RULES[self.rule](ballot)
         first = winner(keys)
         # weights and energies of all candidates, 0 and NaN for those without an energy

@@ -112,20 +112,20 @@ _SENTENCE_END = re.compile(r"(?:(?<![\s.(][a-z])(?<!\b[md]r)\.|[!?])[\"')\]]?\s|
 """Not after the initials of a name."""
 
 
+_DEMANDS = (
+    ("two_words", _YES_NO),
+    ("prose_word", None),
+    ("number_word", _NUMBER),
+    ("letter", RequestKind(Kind.CHOICE)),
+    ("exact_word", _SHORT),
+)
+"""Cues in demands, in the order in which they count."""
+
+
 def _demanded_kind(demands: str) -> RequestKind | None:
     """The kind that demands on the answer's form imply; `_SHORT` for an exact form that they do not name."""
-    if not demands:
-        return None
     cues = _cues()
-    if cues["two_words"].search(demands):
-        return _YES_NO
-    if cues["prose_word"].search(demands):
-        return None
-    if cues["number_word"].search(demands):
-        return _NUMBER
-    if cues["letter"].search(demands):
-        return RequestKind(Kind.CHOICE)
-    return _SHORT if cues["exact_word"].search(demands) else None
+    return next((kind for name, kind in _DEMANDS if cues[name].search(demands)), None)
 
 
 def _question_kind(text: str) -> RequestKind | None:
