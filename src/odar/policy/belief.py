@@ -200,28 +200,27 @@ class Belief:
         equal = chance + (1 - chance) * lure
         return (1 - equal) / equal + 1e-6
 
-    def ease(self, evidence: Evidence) -> Any:
-        """Expected −θ, by d(x) and by the looks of all answers."""
+    def ease(self, evidence: Evidence) -> tuple[Any, float]:
+        """Mean and standard deviation of −θ, given d(x) and the looks of all answers."""
         weights = self.weights
-        lengths = [_centred(each.length) for each in evidence.opinions if each.length is not None]
-        logprobs = [_centred(each.logprob) for each in evidence.opinions if each.logprob is not None]
-        known = evidence.difficulty is not None
-        shift: Any = weights["hard"] * (evidence.difficulty - weights["usual"]) if known else 0.0
-        for name, values in (("long_hard", lengths), ("sure_easy", logprobs)):
-            if values:
-                shift = shift + weights[name] * sum(values) / _alike(len(values))
-        return shift
-
-    def remaining_spread(self, evidence: Evidence) -> float:
-        """Standard deviation of θ that remains, given d(x) and the looks of all answers."""
-        weights = self.weights
-        lengths = sum(opinion.length is not None for opinion in evidence.opinions)
-        logprobs = sum(opinion.logprob is not None for opinion in evidence.opinions)
-        by_d = 0.0 if evidence.difficulty is None else weights["hard"] * DEVIATION_OF_D
-        by_length = weights["long_hard"] * math.sqrt(lengths / _alike(lengths) / 3)  # a rank has the variance 1/3
-        by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
-        known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
-        return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
+        mean: Any = 0.0
+        by_d = 0.0
+        if evidence.difficulty is not None:
+            mean = weights["hard"] * (evidence.difficulty - weights["usual"])
+            by_d = weights["hard"] * DEVIATION_OF_D
+        explained = []
+        for name, ranks in (
+            ("long_hard", [each.length for each in evidence.opinions]),
+            ("sure_easy", [each.logprob for each in evidence.opinions]),
+        ):
+            known = [_centred(rank) for rank in ranks if rank is not None]
+            alike = 1 + (len(known) - 1) * LOOKS_ALIKE  # the best divisor to predict what the ranks have in common
+            if known:
+                mean = mean + weights[name] * sum(known) / alike
+            explained.append(weights[name] * math.sqrt(len(known) / alike / 3))  # a rank has the variance 1/3
+        by_length, by_logprob = explained
+        variance = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
+        return mean, math.sqrt(max(weights["spread"] ** 2 - variance, LEAST_SPREAD**2))
 
     def changed(self, weights: Mapping[str, Any], origin: str) -> Belief:
         """The belief with some other weights.
@@ -256,8 +255,7 @@ class Posterior:
         self._belief = belief
         self._opinions = opinions = evidence.opinions
         self._guess = chance_level(evidence.plausible)
-        ease = belief.ease(evidence)
-        spread = belief.remaining_spread(evidence)
+        ease, spread = belief.ease(evidence)
         self._eases = [ease - spread * node for node in NODES]
         # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
         self._density: list[Any] = list(DENSITY)
@@ -402,11 +400,6 @@ def _equal(a: Any, b: Any) -> Any:
 def _centred(rank: Any) -> Any:
     """A rank on the scale from −1 to 1; 0 if it is unknown."""
     return 0.0 if rank is None else 2 * rank - 1
-
-
-def _alike(number: int) -> float:
-    """Divisor of a sum of ranks that gives the best prediction of what the ranks have in common."""
-    return 1 + (number - 1) * LOOKS_ALIKE
 
 
 def _exp(x: Any) -> Any:

@@ -25,46 +25,24 @@ VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
 
 
+def forced_policy(settings: Settings, path: Route | str | None, model: str | None) -> Policy:
+    """The policy that the caller chose: a model that answers alone, or a path of the paper."""
+    if model is not None:
+        return FixedPolicy((Stage((Ask(DIRECT),)),))
+    try:
+        return PaperPolicy.from_settings(settings.routing, forced=Route(path or ""))
+    except ValueError:
+        raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
+
+
 def choose_policy(
     settings: Settings,
     calibration: Calibration,
     agents: Mapping[str, Agent],
-    path: Route | str | None = None,
-    model: str | None = None,
-) -> Policy:
-    """The policy of a question.
-
-    Args:
-        settings: `policy` and `routing`.
-        calibration: its belief replaces the shipped one.
-        agents: skill and family of each agent.
-        path: a path of the paper, in place of the settings' policy.
-        model: a model that the caller named: it answers alone.
-    """
-    if model is not None:
-        return FixedPolicy((Stage((Ask(DIRECT),)),))
-    if path is not None:
-        try:
-            return PaperPolicy.from_settings(settings.routing, forced=Route(path))
-        except ValueError:
-            raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
-    if settings.policy == "paper":
-        return PaperPolicy.from_settings(settings.routing)
-    if settings.policy == "cascade":
-        stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
-        most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
-        return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
-    return FixedPolicy.parse(*settings.fixed_stages)
-
-
-def policy_with_skills(
-    settings: Settings,
-    calibration: Calibration,
-    agents: Mapping[str, Agent],
-    skills: Sequence[float],
+    skills: Sequence[float] = (),
     prefer_cascade: bool = False,
 ) -> Policy:
-    """The settings' policy for agents with other skills.
+    """The policy of the settings.
 
     Args:
         settings: `policy` and `routing`.
@@ -75,11 +53,15 @@ def policy_with_skills(
             names a dial, or the request is open-ended, of which no calibration has any.
     """
     installed = settings.origins.get(("policy",), "").startswith("calibration")
-    if prefer_cascade and installed and settings.policy != "paper":
-        settings = replace(settings, policy="cascade")
+    if settings.policy == "paper":
+        return PaperPolicy.from_settings(settings.routing)
+    if settings.policy != "cascade" and not (prefer_cascade and installed):
+        return FixedPolicy.parse(*settings.fixed_stages)
     named = dict(zip(agents, skills, strict=False))
-    changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
-    return choose_policy(settings, calibration, changed)
+    agents = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
+    stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
+    most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
+    return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
 
 
 def agents_of(

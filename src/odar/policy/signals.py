@@ -86,20 +86,20 @@ class QuantileTables:
         self._curves = {key: _curve(table) for key, table in self.tables.items()}
 
     @classmethod
-    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], minimum: int = MIN_ANSWERS) -> QuantileTables:
-        """Tables of the signals with at least `minimum` finite values."""
+    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]]) -> QuantileTables:
+        """Tables of the signals with at least `MIN_ANSWERS` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
-        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= minimum})
+        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= MIN_ANSWERS})
 
     @classmethod
-    def of_answers(cls, answers: Iterable[AnswerSignals], minimum: int = MIN_ANSWERS) -> QuantileTables:
+    def of_answers(cls, answers: Iterable[AnswerSignals]) -> QuantileTables:
         """Tables of a model's own answers, without unfinished ones."""
         values: dict[tuple[str, str], list[float]] = {}
         for answer in answers:
             for name in RANKED if answer.finished else ():
                 if (value := getattr(answer, name)) is not None:
                     values.setdefault((answer.kind.value, name), []).append(value)
-        return cls.fit(values, minimum)
+        return cls.fit(values)
 
     def rank(self, kind: str, signal: str, value: float | None) -> float | None:
         """The rank of a value in (0, 1); None if the value or the table is missing.

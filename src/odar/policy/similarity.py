@@ -101,14 +101,15 @@ _NEGATIONS = frozenset(("no", "not", "never", "none", "nothing", "nobody", "neit
 
 
 def weighted_words(text: str) -> dict[str, float]:
-    """The words of a text, each with its count times its rarity."""
+    """The words of a text, each with its count times its rarity.
+
+    Negations count as rare, because they change the meaning of a sentence.
+    """
     counts = Counter(_WORD.findall(text.lower().replace("’", "'")))
-    return {word: count * _weight(word) for word, count in counts.items()}
-
-
-def _weight(word: str) -> float:
-    """Rarity of a word. Negations count as rare, because they change the meaning of a sentence."""
-    return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
+    return {
+        word: count * (1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word))
+        for word, count in counts.items()
+    }
 
 
 def _dice(first: Mapping[str, float], second: Mapping[str, float]) -> float:
