@@ -73,18 +73,12 @@ class Tokenizer:
         last = -1
         while chunk and len(chunk) != last and chunk not in exceptions:
             last = len(chunk)
-            found = self._prefix(chunk)
-            before = found.end() - found.start() if found else 0
-            if before and chunk[before:] in exceptions:
-                prefixes.append(chunk[:before])
-                chunk = chunk[before:]
-                break
-            found = self._suffix(chunk[before:])
-            after = found.end() - found.start() if found else 0
-            if after and chunk[:-after] in exceptions:
-                suffixes.append(chunk[-after:])
-                chunk = chunk[:-after]
-                break
+            before = len(found[0]) if (found := self._prefix(chunk)) else 0
+            after = 0
+            if not before or chunk[before:] not in exceptions:
+                after = len(found[0]) if (found := self._suffix(chunk[before:])) else 0
+                if after and chunk[:-after] in exceptions:
+                    before = 0
             if before:
                 prefixes.append(chunk[:before])
             if after and before + after <= len(chunk):
@@ -112,20 +106,18 @@ class Tokenizer:
     def _merge(self, words: list[Word]) -> list[Word]:
         """Replace token sequences that are exceptions; the longest first, then the leftmost."""
         texts = [text for text, _ in words]
-        spans = [
-            (start, start + length)
-            for length in range(min(self._longest, len(texts)), 0, -1)
-            for start in range(len(texts) - length + 1)
-            if tuple(texts[start : start + length]) in self._sequences
-        ]
-        if not spans:
-            return words
-        taken: set[int] = set()
         replaced: dict[int, tuple[int, list[Word]]] = {}
-        for start, end in spans:
-            if start not in taken and end - 1 not in taken:
-                replaced[start] = end, self._sequences[tuple(texts[start:end])]
-            taken.update(range(start, end))
+        taken: set[int] = set()
+        for length in range(min(self._longest, len(texts)), 0, -1):
+            for start in range(len(texts) - length + 1):
+                end = start + length
+                new = self._sequences.get(tuple(texts[start:end]))
+                if new is not None:
+                    if start not in taken and end - 1 not in taken:
+                        replaced[start] = end, new
+                    taken.update(range(start, end))
+        if not replaced:
+            return words
         merged = []
         at = 0
         while at < len(words):
