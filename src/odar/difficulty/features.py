@@ -175,7 +175,7 @@ def difficulty_density(text: str) -> float:
     """
     lower = text.lower()
     # `in` first: most queries have no marker, and the pattern for a whole word takes thirty times as long
-    patterns = [pattern for marker, pattern in _marker_patterns() if marker in lower]
+    patterns = [pattern for marker, pattern in markers().items() if marker in lower]
     count = sum(pattern.search(lower) is not None for pattern in patterns) if patterns else 0
     return count / len(text.split()) if count else 0.0
 
@@ -209,15 +209,10 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
-def markers() -> tuple[str, ...]:
-    """The 47 difficulty markers H."""
+def markers() -> dict[str, re.Pattern[str]]:
+    """The 47 difficulty markers H, with the pattern of each as a whole word."""
     lines = DATA.joinpath("markers.txt").read_text("utf-8").splitlines()
-    return tuple(line for line in lines if line and not line.startswith("#"))
-
-
-@cache
-def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((m, re.compile(rf"\b{re.escape(m)}\b")) for m in markers())
+    return {line: re.compile(rf"\b{re.escape(line)}\b") for line in lines if line and not line.startswith("#")}
 
 
 def phi(query: Query) -> NDArray[np.float64]:

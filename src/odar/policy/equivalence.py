@@ -85,7 +85,9 @@ def canonical(answer: str) -> Form:
 def _canonical(answer: str, levels: int) -> Form:
     """The canonical form; collections nested deeper than `levels` are text."""
     text = _clean(answer)
-    if form := _choice(text) or _date(text) or _number(text):
+    if match := _CHOICE.fullmatch(text) or _CHOICE_WITH_TEXT.fullmatch(text):
+        return Form("choice", match[match.lastindex or 0])
+    if form := _date(text) or _number(text):
         return form
     if match := _YES_NO.fullmatch(text):
         return Form("yes/no", match[1])
@@ -114,7 +116,9 @@ def group_answers(answers: Sequence[str]) -> list[int]:
     """
     forms = [canonical(answer) for answer in answers]
     if any(form.kind == "number" for form in forms):
-        forms = [_concluding_form(form, answer) for form, answer in zip(forms, answers, strict=True)]
+        for i, answer in enumerate(answers):
+            if forms[i].kind in ("text", "formula") and (number := concluding_number(answer)) is not None:
+                forms[i] = _number(_clean(number)) or forms[i]
     units: dict[str, set[str]] = {}
     for form in forms:
         if form.kind == "number" and form.unit:
@@ -127,14 +131,6 @@ def group_answers(answers: Sequence[str]) -> list[int]:
             form = Form("number", form.value, next(iter(seen)))
         result.append(numbers.setdefault(form, len(numbers)))
     return result
-
-
-def _concluding_form(form: Form, answer: str) -> Form:
-    """The number that prose concludes with, if there is one; other forms unchanged."""
-    if form.kind not in ("text", "formula"):
-        return form
-    number = concluding_number(answer)
-    return form if number is None else _number(_clean(number)) or form
 
 
 def equivalent(a: str, b: str) -> bool:
@@ -151,11 +147,6 @@ def _clean(answer: str) -> str:
             text = pattern.sub(replacement, text)
     text = " ".join(text.casefold().split()).strip(" \"'`*_。")
     return text.rstrip(".!。 ") or text
-
-
-def _choice(text: str) -> Form | None:
-    match = _CHOICE.fullmatch(text) or _CHOICE_WITH_TEXT.fullmatch(text)
-    return Form("choice", next(letter for letter in match.groups() if letter)) if match else None
 
 
 def _date(text: str) -> Form | None:

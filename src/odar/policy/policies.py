@@ -98,13 +98,4 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
     fast = settings.card(settings.fast.model).price
     if name == SLOW or fast is None or card.price is None or not fast.output:
         return STRONG_SKILL
-    return default_skill(card.price.output / fast.output)
-
-
-def default_skill(ratio: float) -> float:
-    """The skill of an agent of this price, as a multiple of the cheapest agent's.
-
-    >>> default_skill(1.0), default_skill(10.0)
-    (0.45, 0.77)
-    """
-    return STRONG_SKILL if ratio >= 2 else CHEAP_SKILL
+    return STRONG_SKILL if card.price.output >= 2 * fast.output else CHEAP_SKILL
