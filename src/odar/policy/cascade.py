@@ -97,7 +97,7 @@ class CascadePolicy(Policy):
     def posterior(self, state: State) -> Posterior:
         plan = state.plan
         return self.belief.posterior(
-            Evidence(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
+            Evidence(state.opinions, plausible=plan.plausible, difficulty=plan.estimate.difficulty)
         )
 
     def verdict(self, state: State) -> Verdict | None:
@@ -119,7 +119,7 @@ class CascadePolicy(Policy):
         plan = state.plan
         posterior = self.posterior(state)
         # is there a choice?
-        if plan.keep or plan.one_call:
+        if plan.one_call:
             return self._one_call(state, posterior)
         p = posterior.p if state.candidates else None
         if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
@@ -180,7 +180,7 @@ class CascadePolicy(Policy):
 
     def describe_thresholds(self, plan: Plan) -> list[str]:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
-        if plan.keep or plan.one_call:
+        if plan.one_call:
             return []
         return self.values(plan).thresholds
 
@@ -191,7 +191,7 @@ class CascadePolicy(Policy):
         if decision.stage is None:
             return 0.0
         price = stage_price(decision.stage, plan)
-        if plan.keep or plan.one_call or decision.stage not in self.stages:
+        if plan.one_call or decision.stage not in self.stages:
             return price
         reached = self._reached(state)
         number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
@@ -225,12 +225,12 @@ class CascadePolicy(Policy):
 
     def has_values(self, plan: Plan) -> bool:
         """Whether the values for a question are known already, or not needed."""
-        return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
+        return plan.one_call or self._key(plan) in self._values
 
     def _key(self, plan: Plan) -> _Key:
         known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
-        return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+        return plan.kind if known else "", min(plan.plausible, MAX_PLAUSIBLE), levels
 
     def simulation(self, plausible: int, kind: str = "") -> Simulation:
         """What may happen in the cascade to questions of one kind, which is empty if no skill by kind is known.

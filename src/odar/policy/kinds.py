@@ -38,8 +38,8 @@ class RequestKind(NamedTuple):
     """The kind of a request, and how many answers are plausible: agreement on one of two says little."""
 
     kind: Kind
-    plausible: int | None = None
-    """Two for yes or no, the number of options of a choice; None means many."""
+    plausible: int = 0
+    """Two for yes or no, the number of options of a choice; 0 means many."""
 
 
 _OPEN_ENDED = RequestKind(Kind.OPEN_ENDED)
@@ -56,7 +56,7 @@ def request_kind(query: Query) -> RequestKind:
     With tools that the model may call, an answer of many plausible ones counts as a tool call.
 
     >>> request_kind(Query("Write a haiku about rain."))
-    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, plausible=None)
+    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, plausible=0)
     >>> request_kind(Query("Is 91 prime?"))
     RequestKind(kind=<Kind.YES_NO: 'yes/no'>, plausible=2)
     """
@@ -67,7 +67,7 @@ def request_kind(query: Query) -> RequestKind:
     if not query.text.strip() and not query.images:  # recorded answers without their question
         return _SHORT
     by_text = _text_kind(core_question(query))
-    if by_text.plausible is not None:
+    if by_text.plausible:
         return by_text
     if parameters.tools and mode != "none":
         return by_text if by_text is _OPEN_ENDED else _TOOL_CALL
