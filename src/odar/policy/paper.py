@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from odar.policy.base import STOP, Policy, Walk, decision_of
+from odar.policy.base import STOP, Policy, Walk
 from odar.types import FAST, SLOW, Ask, Decision, Plan, Route, Stage, State, within_path
 
 if TYPE_CHECKING:
@@ -93,12 +93,13 @@ class PaperPolicy(Policy):
         asked = len(state.stages)
         if len(plan.models) == 1:  # only one agent can see the images
             (agent,) = plan.models
-            return Decision(None, STOP) if asked else decision_of(Stage((Ask(agent, plan.n),)), reason)
+            stage = Stage((Ask(agent, plan.n),))
+            return Decision(None, STOP) if asked else Decision(stage, reason, final=plan.n == 1)
         walk = self._walk(path, plan.n)
         if asked == 0 or (asked < len(walk) and state.candidates):
             return Decision(walk[asked], "verify" if asked else reason, final=path is Route.SIMPLE)
         if path is not Route.HARD and not state.candidates and SLOW in plan.models.keys() - state.failed:
-            return decision_of(Stage((Ask(SLOW, plan.n),)), "the fast agent failed")
+            return Decision(Stage((Ask(SLOW, plan.n),)), "the fast agent failed", final=plan.n == 1)
         return Decision(None, STOP)
 
     def _walk(self, path: Route, n: int) -> Walk:
