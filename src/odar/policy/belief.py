@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
@@ -292,8 +292,13 @@ class Posterior:
             best = best + better * (weight - best)
             self.leader = self.leader + better * (opinion.group - self.leader)
         self._none = self._likelihoods(None, variety)
+        # at any difficulty, no agent knows the answer to a trap
         trap = belief.weights["trap"]
-        self._total = (total + sum(self._none)) * (1 - trap) + self._if_trap() * sum(self._density) * trap
+        lure = belief.weights["lure_trap"]
+        if_trap: Any = 1.0
+        for constant, _ in self._factors(None, (1 - lure) / lure):
+            if_trap = if_trap * constant
+        self._total = (total + sum(self._none)) * (1 - trap) + if_trap * sum(self._density) * trap
         p = sigmoid(belief.weights["p_offset"] + logit(best * (1 - trap) / self._total))
         self.p: Any = p * (self.leader >= 0)
 
@@ -316,33 +321,24 @@ class Posterior:
     def _likelihoods(self, h: int | None, variety: Any) -> list[Any]:
         """Likelihood of all opinions at each difficulty, if number `h` is right; None: if none of them is."""
         values = list(self._density)
-        wrong: Any = 0.0  # wrong answers so far
-        for j, (right, (repeat, echo, same)) in enumerate(zip(self._chances, self._matches, strict=True)):
-            group = self._opinions[j].group
-            is_right: Any = 0.0 if h is None else _equal(group, self._opinions[h].group)
-            answered = 1.0 * (group >= 0)
-            choice = _next_wrong(sum(same), wrong, variety)
-            # P(opinion j) = constant + slope · P(right): a repetition, no answer, or an answer of its own
-            own = (1 - repeat) * answered
-            constant = echo + own * (1 - is_right) * choice + (1 - answered)
-            slope = own * (is_right - (1 - is_right) * choice)
+        for right, (constant, slope) in zip(self._chances, self._factors(h, variety), strict=True):
             values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
-            wrong = wrong + answered * (1 - is_right)
         return values
 
-    def _if_trap(self) -> Any:
-        """Likelihood of all opinions if the question is a trap, at any difficulty."""
-        equal = self._belief.weights["lure_trap"]
-        variety = (1 - equal) / equal
-        value: Any = 1.0
-        before: Any = 0.0
+    def _factors(self, h: int | None, variety: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield for each opinion, if number `h` is right, P(this opinion, given those before it) as constant and
+        slope of a line in P(right): it is a repetition, no answer, or an answer of its own."""
+        wrong: Any = 0.0  # wrong answers so far
         for opinion, (repeat, echo, same) in zip(self._opinions, self._matches, strict=True):
+            is_right: Any = 0.0 if h is None else _equal(opinion.group, self._opinions[h].group)
             answered = 1.0 * (opinion.group >= 0)
-            value = value * (
-                echo + (1 - repeat) * answered * _next_wrong(sum(same), before, variety) + (1 - answered)
+            choice = _next_wrong(sum(same), wrong, variety)
+            own = (1 - repeat) * answered
+            yield (
+                echo + own * (1 - is_right) * choice + (1 - answered),
+                own * (is_right - (1 - is_right) * choice),
             )
-            before = before + answered
-        return value
+            wrong = wrong + answered * (1 - is_right)
 
 
 def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:

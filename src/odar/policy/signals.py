@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -198,21 +199,17 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
 
     It is None if the text does not contain the answer, or one of its tokens has no log-probability.
     """
-    text = "".join("" if token.control else token.text for token in tokens)
-    start = _find_last(text, answer)
+    counted = [token for token in tokens if not token.control]
+    start = _find_last("".join(token.text for token in counted), answer)
     if start < 0:
         return None
-    end = start + len(answer)
-    position = 0
     total = 0.0
-    for token in tokens:
-        if token.control:
-            continue
-        if position < end and position + len(token.text) > start and token.text.strip():
+    for token, end in zip(counted, accumulate(len(token.text) for token in counted), strict=True):
+        begin = end - len(token.text)
+        if begin < start + len(answer) and end > start and token.text.strip():
             if token.logprob is None:
                 return None
             total += token.logprob
-        position += len(token.text)
     return total
 
 
