@@ -72,6 +72,9 @@ def test_only_the_agent_that_sees_images_answers():
     alone = Assignment(models={"slow": "deep"})
     assert walk(PaperPolicy(), plan(0.9, assignment=alone)) == ["slow"]
     assert walk(PaperPolicy(), plan(0.1, assignment=alone, n=2)) == ["slow*2"]
+    without_slow = Assignment(models={"fast": "quick", "second": "other"})
+    assert walk(PaperPolicy(), plan(0.9, assignment=without_slow)) == ["fast"]
+    assert walk(PaperPolicy(), plan(0.5, assignment=Assignment(models={"second": "other"}))) == ["second"]
 
 
 def test_several_choices_for_the_client():

@@ -13,6 +13,7 @@ from functools import cache
 from importlib import resources
 
 from odar.catalogue import ModelCard
+from odar.difficulty.text import READ_LIMIT
 from odar.question import core_question
 from odar.types import Assignment, Query
 
@@ -43,7 +44,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
     other_senses, keywords, questions = _rules()
-    text = other_senses.sub(" ", core_question(query).text[:_READ].lower())
+    text = other_senses.sub(" ", core_question(query).text[:READ_LIMIT].lower())
     hits = []
     for expert, pattern, everyday, context in keywords:
         found = set(pattern.findall(text))
@@ -57,10 +58,6 @@ def route_expert(query: Query) -> tuple[Expert, str]:
         if pattern.search(text):
             return expert, f"question type: {name}"
     return Expert.GENERAL, "fallback"
-
-
-_READ = 20_000
-"""Number of characters that are read; the beginning of a question is enough."""
 
 
 _Keywords = tuple[Expert, re.Pattern[str], Set[str], re.Pattern[str] | None]

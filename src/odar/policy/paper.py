@@ -91,14 +91,14 @@ class PaperPolicy(Policy):
         plan = state.plan
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
-        if len(plan.models) == 1:  # only one agent can see the images
-            (agent,) = plan.models
-            stage = Stage((Ask(agent, plan.n),))
+        if not {FAST, SLOW} <= plan.models.keys():  # one of the two cannot see the images, or neither can
+            able = [agent for agent in (FAST, SLOW, *plan.models) if agent in plan.models]
+            stage = Stage((Ask(able[0], plan.n),))
             return Decision(None, STOP) if asked else Decision(stage, reason, final=plan.n == 1)
         walk = self._walk(path, plan.n)
         if asked == 0 or (asked < len(walk) and state.candidates):
             return Decision(walk[asked], "verify" if asked else reason, final=path is Route.SIMPLE)
-        if path is not Route.HARD and not state.candidates and SLOW in plan.models.keys() - state.failed:
+        if path is not Route.HARD and not state.candidates and SLOW not in state.failed:
             return Decision(Stage((Ask(SLOW, plan.n),)), "the fast agent failed", final=plan.n == 1)
         return Decision(None, STOP)
 

@@ -76,10 +76,9 @@ def agents_of(
         card = settings.card(settings.agent(name).model)
         known = calibration.statistics.get(sources[name, Ask(name).step])
         skill = None if known is None else known.accuracy
-        if skill is None and card.scores:
-            skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
-            skill = _default_skill(name, card, settings)
+            scores = card.scores.values()
+            skill = sum(scores) / len(scores) if scores else _default_skill(name, card, settings)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
         silent = 0.0 if known is None else known.unanswered
         agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
