@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import add, eq
@@ -102,11 +102,6 @@ def matmul_in_blocks(x: Vectors, weights: Vectors) -> Vectors:
     return cast(Vectors, np.matmul(padded, weights).reshape(-1, weights.shape[1])[:rows])
 
 
-def matmul_by_row(x: Vectors, weights: Vectors) -> Vectors:
-    """x @ weights; the last digits of a row do not depend on the other rows. Slower for many rows."""
-    return cast(Vectors, np.matmul(x[:, None], weights)[:, 0])
-
-
 class _Maxout:
     """max over pieces of W·x + b, then layer normalisation."""
 
@@ -141,12 +136,11 @@ class _Convolution(_Maxout):
     def __init__(self, arrays: Weights, layer: int) -> None:
         super().__init__(arrays, layer)
         # three matrices side by side: for the token before, the token itself, the token after
-        self._window = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
+        self.window = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
         self._size = self.weights.shape[1]
 
-    def products(self, x: Vectors, multiply: Callable[[Vectors, Vectors], Vectors] = matmul_in_blocks) -> Vectors:
-        """The contributions of each row to the row after it, to itself and to the row before it."""
-        y = multiply(x, self._window)
+    def products(self, y: Vectors) -> Vectors:
+        """The contributions of each row x to the rows after it, at it and before it, for y = x · window."""
         y[:, self._size : 2 * self._size] += self.bias
         return y
 
@@ -200,7 +194,7 @@ class TokenVectors:
         width = self._mix.width
         x = self._first.combine(table[:, :width], table[:, width:])
         for layer in self._later:
-            x = layer.combine(x, layer.products(x))
+            x = layer.combine(x, layer.products(matmul_in_blocks(x, layer.window)))
         return x
 
     def _rows(self, embedded: Vectors) -> Vectors:
@@ -208,7 +202,8 @@ class TokenVectors:
 
         By row, because the last digits of a BLAS product depend on the position of a row in the matrix.
         """
-        return np.concatenate([embedded, self._first.products(embedded, matmul_by_row)], axis=1)
+        by_row = np.matmul(embedded[:, None], self._first.window)[:, 0]
+        return np.concatenate([embedded, self._first.products(by_row)], axis=1)
 
 
 def split_chunks(text: str) -> list[str]:
