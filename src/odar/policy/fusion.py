@@ -160,12 +160,12 @@ class Fusion:
     ) -> Verdict:
         """The winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
         # all eligible candidates decide whether the answers are free text, and the slow ones vote
-        eligible = [candidates[i] for i in order]
-        slow = [i for i, each in enumerate(eligible) if each.agent not in CHEAP_AGENTS] or list(range(len(order)))
-        similarity = self.free_text_similarity(eligible, question)
+        valid = [candidates[i] for i in order]
+        slow = [i for i, each in enumerate(valid) if each.agent not in CHEAP_AGENTS] or list(range(len(order)))
+        similarity = self.free_text_similarity(valid, question)
         ballot = Ballot(
             np.zeros(len(slow)),
-            np.array(group_candidates(eligible))[slow],
+            np.array(group_candidates(valid))[slow],
             np.ones(len(slow)),
             similarity=None if similarity is None else similarity[np.ix_(slow, slow)],
         )
