@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from odar.providers import http
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.http import Retry
 from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
@@ -29,22 +29,21 @@ async def server() -> AsyncIterator[FaultServer]:
         assert not left, f"left behind: {left}"
 
 
-@pytest.fixture
-def retry() -> Retry:
-    """Three attempts with short waits."""
-    return Retry(attempts=3, first_pause_s=0.01, max_pause_s=0.02)
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.005)
 
 
 @pytest.fixture
-async def openai(server: FaultServer, retry: Retry) -> AsyncIterator[OpenAIProvider]:
-    provider = OpenAIProvider("up", server.url, KEY, retry=retry, key_hint="set UP_API_KEY")
+async def openai(server: FaultServer) -> AsyncIterator[OpenAIProvider]:
+    provider = OpenAIProvider("up", server.url, KEY, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 
 
 @pytest.fixture
-async def anthropic(server: FaultServer, retry: Retry) -> AsyncIterator[AnthropicProvider]:
-    provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
+async def anthropic(server: FaultServer) -> AsyncIterator[AnthropicProvider]:
+    provider = AnthropicProvider("claude", server.origin, KEY, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 

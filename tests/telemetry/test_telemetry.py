@@ -108,10 +108,9 @@ from odar import load_settings
 from odar.telemetry import spans, telemetry_observer
 observer = telemetry_observer(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
-from types import SimpleNamespace
 from odar.providers.base import Reply, Request
 from odar.types import Usage
-fields = {"self": SimpleNamespace(name="openai"), "request": Request("m", ())}
+fields = {"provider": "openai", "request": Request("m", ())}
 with observer.watch("chat", fields): observer.tell(Reply((), Usage(input=3, output=2)))
 spans.own_tracer_provider().force_flush()
 spans.own_meter_provider().force_flush()

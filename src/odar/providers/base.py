@@ -170,26 +170,3 @@ class Provider(ABC):
 
     async def close(self) -> None:  # noqa: B027 - an optional method
         """Close connections and unload models. Idempotent."""
-
-
-class ProviderWrapper(Provider):
-    """Base class of providers that wrap another; a subclass overrides some of the methods."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.name = provider.name
-        self._provider = provider
-
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        return await self._provider.complete(request, on_delta)
-
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        return await self._provider.forward(address, body, request)
-
-    async def prepare(self, model: str) -> None:
-        await self._provider.prepare(model)
-
-    async def check(self, model: str = "") -> str:
-        return await self._provider.check(model)
-
-    async def close(self) -> None:
-        await self._provider.close()

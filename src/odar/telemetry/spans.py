@@ -186,7 +186,7 @@ class Spans:
                 }
                 return f"invoke_agent {ask.agent}", SpanKind.INTERNAL, attributes, None
             case "chat" | "forward":
-                provider = fields["self"].name
+                provider = fields["provider"]
                 request = fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
                 attributes = {
