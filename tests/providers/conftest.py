@@ -51,9 +51,7 @@ async def anthropic(server: FaultServer) -> AsyncIterator[AnthropicProvider]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The engine of the session with the loaded model, on one thread."""
-    engine = acquire_engine(
-        EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512, parallel=8)
-    )
+    engine = acquire_engine(EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512))
     yield engine
     release_engine(engine)
 

@@ -243,6 +243,16 @@ async def test_an_endless_answer_is_cut_off(
     await server.until_idle(connections=0)
 
 
+@pytest.mark.parametrize(
+    ("written", "read"), [(r"\ud83d\ude00", "😀"), (r"a\ud83d", "a?"), (r"\\ud83d", r"\ud83d")]
+)
+async def test_half_of_a_surrogate_pair_is_replaced(
+    written: str, read: str, server: FaultServer, openai: OpenAIProvider
+) -> None:
+    server.behave(lambda exchange: exchange.send(f'{{"data": [], "model": "{written}"}}'.encode()))
+    assert (await openai.forward("/embeddings", {}, ask())).model == read
+
+
 async def test_a_long_error_body_is_truncated(server: FaultServer, openai: OpenAIProvider) -> None:
     server.behave(faults.status(400, body={"error": "x" * 200_000}))
     with pytest.raises(ProviderError) as caught:

@@ -108,7 +108,7 @@ def slow_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple
             server.handle_completions = handle  # type: ignore[method-assign]
             return server
 
-        settings = EngineSettings(Path("x"), threads=0, context=64, parallel=1)
+        settings = EngineSettings(Path("x"), threads=0, context=64)
         monkeypatch.setattr(llamacpp, "load_server", load)
         monkeypatch.setattr(llamacpp, "idle_cores", lambda: idle)
         monkeypatch.setattr(llamacpp, "monotonic", lambda: clock[0])
@@ -158,7 +158,7 @@ def test_engine_stops_and_reports(slow_engine: Callable[..., tuple[Engine, list[
 
 
 def test_providers_share_an_engine() -> None:
-    settings = EngineSettings(Path("nowhere"), threads=1, context=64, parallel=1)
+    settings = EngineSettings(Path("nowhere"), threads=1, context=64)
     one, two = llamacpp.acquire_engine(settings), llamacpp.acquire_engine(settings)
     assert one is two
     llamacpp.release_engine(one)
@@ -190,7 +190,7 @@ def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.Monkey
         return object()
 
     monkeypatch.setattr(llamacpp, "load_server", load)
-    engines = [Engine(EngineSettings(Path("x"), 1, 64, 1, copy)) for copy in range(2)]
+    engines = [Engine(EngineSettings(Path("x"), 1, 64, copy)) for copy in range(2)]
     try:
         for future in [engine.submit(engine.prepare) for engine in engines]:
             future.result(10)

@@ -119,7 +119,7 @@ async def test_more_samples_than_one_batch_are_generated(provider: LocalProvider
 async def test_the_number_of_threads_does_not_change_the_result(provider: LocalProvider) -> None:
     """A busy machine uses fewer threads. Only a long prompt would show a difference."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
-    two = LocalProvider(threads=2, contexts={"smollm2-135m": 512}, parallel=2)
+    two = LocalProvider(threads=2, contexts={"smollm2-135m": 512})
     try:
         ask = request(long, max_tokens=2, timeout_s=600)
         assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions

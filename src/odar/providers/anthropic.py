@@ -27,7 +27,7 @@ from odar.providers.base import (
     wire_value,
 )
 from odar.providers.http import HttpProvider
-from odar.providers.prompt_cache import Marks, PromptCache
+from odar.providers.prompt_cache import PromptCache
 from odar.providers.response import count_or_none, str_or_empty
 from odar.types import Usage
 
@@ -86,8 +86,8 @@ class AnthropicProvider(HttpProvider):
         betas = request.parameters.betas
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
         prompts = self._prompts if request.cache and request.parameters.protocol != PROTOCOL else None
-        with prompts.use(request) if prompts else nullcontext(Marks()) as marks:
-            set_marks(body, marks)
+        with prompts.use(request) if prompts else nullcontext((False, False)) as (instructions, conversation):
+            set_marks(body, instructions=instructions, conversation=conversation)
             reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
         self._remember_thinking(reply.completions[0])
         return reply
@@ -142,19 +142,19 @@ def messages_body(
     return body
 
 
-def set_marks(body: dict[str, Any], marks: Marks) -> None:
+def set_marks(body: dict[str, Any], *, instructions: bool = False, conversation: bool = False) -> None:
     """Add `cache_control` to the end of the instructions, and to the last turn.
 
     >>> body = {"system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
-    >>> set_marks(body, Marks(instructions=True))
+    >>> set_marks(body, instructions=True)
     >>> body["system"]
     [{'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}]
     """
-    if marks.instructions and isinstance(body.get("system"), str):
+    if instructions and isinstance(body.get("system"), str):
         body["system"] = _marked(_blocks(body["system"]))
-    elif marks.instructions and body.get("tools") and not body.get("system"):
+    elif instructions and body.get("tools") and not body.get("system"):
         body["tools"] = _marked(body["tools"])
-    if marks.conversation:
+    if conversation:
         turn = body["messages"][-1]
         body["messages"][-1] = {**turn, "content": _marked(_blocks(turn["content"]))}
 

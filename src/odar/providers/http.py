@@ -119,11 +119,8 @@ class HttpProvider(Provider):
             ProviderError: the server fails, or lists neither this name nor a dated or tagged form of it.
         """
 
-        def ids(payload: Payload) -> list[str]:
-            return [str_or_empty(entry["id"]) for entry in payload["data"]]
-
         request = Request(model, (), timeout_s=_CHECK_TIMEOUT_S)
-        names, _ = await self._call(request, lambda response: response.read(ids), "GET", self.models_path)
+        names, _ = await self._call(request, lambda response: response.read(_model_ids), "GET", self.models_path)
         forms = (f"{model}:", f"{model}-")
         if model and not any(n == model or n.startswith(forms) or n.endswith(f"/{model}") for n in names):
             shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
@@ -249,6 +246,10 @@ def backoff_s(number: int, retry_after: float | None) -> float:
     """
     jitter = random.uniform(0.0, min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0**number))  # noqa: S311 - not a secret
     return jitter + (retry_after or 0.0)
+
+
+def _model_ids(payload: Payload) -> list[str]:
+    return [str_or_empty(entry["id"]) for entry in payload["data"]]
 
 
 def _added_parameters(request: Request) -> frozenset[str]:

@@ -32,6 +32,8 @@ Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
 _T = TypeVar("_T")
 
+PARALLEL = 8
+"""Samples in one batch. Each slot keeps its prompt, so that the steps of a question do not evict each other's."""
 _MIN_BYTES_PER_S = 3e9
 """Weights that one thread of any suitable machine reads in a second; each token reads all of them once."""
 _MIN_MEASURE_S = 0.5
@@ -82,8 +84,6 @@ class EngineSettings:
     """Number of threads; 0 for the number of idle cores when the model is loaded."""
     context: int
     """Tokens of prompt and answer together, for each sample."""
-    parallel: int
-    """Samples that run in one batch."""
     copy: int = 0
     """Number of the copy, if several copies of one model run at once."""
 
@@ -99,8 +99,8 @@ def load_server(settings: EngineSettings, threads: int) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = str(settings.path)
-    params.n_parallel = settings.parallel
-    params.n_ctx = settings.context * settings.parallel
+    params.n_parallel = PARALLEL
+    params.n_ctx = settings.context * PARALLEL
     params.kv_unified = False
     # With flash attention, sums depend on the number of threads, so the same seed could give another answer.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

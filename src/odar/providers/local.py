@@ -18,6 +18,7 @@ from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Delta, Message, OnDelta, Provider, Reply, Request
 from odar.providers.llamacpp import (
+    PARALLEL,
     STREAMED,
     Chunk,
     Engine,
@@ -48,8 +49,6 @@ class LocalProvider(Provider):
     Args:
         threads: 0 for the number of idle cores when a model is loaded.
         contexts: tokens of prompt and answer together, by model; `DEFAULT_CONTEXT` for others.
-        parallel: samples in one batch. Each slot keeps its prompt, so that the prompts of several steps do not
-            evict each other.
         copies: how often each model is loaded, for long runs: two copies with one thread each do twice the work of
             one copy, while one copy with two threads does half as much again.
         on_progress: called from another thread while weights are downloaded.
@@ -63,7 +62,6 @@ class LocalProvider(Provider):
         *,
         threads: int = 0,
         contexts: Mapping[str, int] | None = None,
-        parallel: int = 8,
         copies: int = 1,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
@@ -71,7 +69,6 @@ class LocalProvider(Provider):
         self.name = name
         self._threads = threads
         self._contexts = dict(contexts or {})
-        self._parallel = parallel
         self._copies = copies
         self._on_progress = on_progress
         self._on_message = on_message or _LOG.warning
@@ -146,8 +143,7 @@ class LocalProvider(Provider):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, DEFAULT_CONTEXT)
             self._engines[model] = [
-                acquire_engine(EngineSettings(path, self._threads, context, self._parallel, copy))
-                for copy in range(self._copies)
+                acquire_engine(EngineSettings(path, self._threads, context, copy)) for copy in range(self._copies)
             ]
         return min(self._engines[model], key=lambda engine: engine.requests)
 
@@ -212,8 +208,8 @@ def _generate(
     """All samples of a request, as many at once as the engine has slots."""
     body = _body(request, prompt)
     samples: list[_Sample] = []
-    for first in range(0, request.n, engine.settings.parallel):
-        batch = [_Sample(on_text) for _ in range(min(engine.settings.parallel, request.n - first))]
+    for first in range(0, request.n, PARALLEL):
+        batch = [_Sample(on_text) for _ in range(min(PARALLEL, request.n - first))]
 
         def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
             for choice in chunk.get("choices", ()):

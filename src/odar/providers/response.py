@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import orjson
+
 from odar.background import run_by_size
 from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable, one_line
-from odar.formats import MAX_STDLIB_BYTES, load_json
+from odar.formats import MAX_STDLIB_BYTES, dump_json, load_json
 from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 
@@ -42,7 +44,7 @@ _MESSAGE_CHARS = 200
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
 _REDACTED = "[redacted]"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -190,28 +192,14 @@ def _parse_json(body: bytes, unread: str = "") -> Any:
             payload = load_json(body, unread)
         except UnicodeDecodeError:
             payload = load_json(_decode(body), unread)
-        if not has_half_pair(body):
-            return payload
-        if len(body) <= MAX_STDLIB_BYTES:
-            return json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
+        if _SURROGATE.search(body):
+            try:
+                orjson.dumps(payload)
+            except TypeError:  # half of a surrogate pair
+                return load_json(dump_json(load_json(body))) if len(body) <= MAX_STDLIB_BYTES else None
+        return payload
     except ValueError:
-        pass
-    return None
-
-
-def has_half_pair(raw: bytes) -> bool:
-    r"""Whether JSON has an escaped half of a surrogate pair alone.
-
-    >>> has_half_pair(rb'"\ud83d\ude00"'), has_half_pair(rb'"\ud83d \ude00"'), has_half_pair(rb'"\ude00"')
-    (False, True, True)
-    """
-    second = -1  # where the second half of a pair must begin
-    for found in _SURROGATE.finditer(raw):  # one pattern for pairs would hold the interpreter's lock for seconds
-        is_second = found[0][3:4] in b"cdefCDEF"
-        if (found.start() == second) != is_second or (second != -1 and not is_second):
-            return True
-        second = -1 if is_second else found.end()
-    return second != -1
+        return None
 
 
 def _decode(body: bytes) -> str:
