@@ -123,7 +123,7 @@ def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Repl
     choices = []
     for part in sorted(payload["choices"], key=_index):
         wire = part if alternatives else {name: value for name, value in part.items() if name != "logprobs"}
-        choice = _Choice(Wire(PROTOCOL, wire))
+        choice = Choice(Wire(PROTOCOL, wire))
         choice.add(part, part["message"])
         choices.append(choice)
     return _reply(choices, payload)
@@ -155,7 +155,7 @@ class StreamedReply:
 
     def __init__(self) -> None:
         self.finished = False
-        self._choice: _Choice | None = None
+        self._choice: Choice | None = None
         self._metadata: dict[str, Any] = {}
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
@@ -163,7 +163,7 @@ class StreamedReply:
         self._metadata |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
             if _index(part) == 0:
-                self._choice = self._choice or _Choice()
+                self._choice = self._choice or Choice()
                 added = self._choice.add(part, part.get("delta") or {})
                 self.finished = self.finished or self._choice.finish is not None
                 return added
@@ -213,8 +213,8 @@ class ThinkingFilter:
         return text
 
 
-class _Choice:
-    """One choice, from a whole message or from its deltas."""
+class Choice:
+    """One choice, from a whole message or from its deltas; the local runtime has the same format."""
 
     def __init__(self, wire: Wire | None = None) -> None:
         self.finish: str | None = None
@@ -288,7 +288,7 @@ class _Choice:
             self._tokens.append(Token(intern(text), logprob, control))  # most texts occur again and again
 
 
-def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
+def _reply(choices: list[Choice], payload: Mapping[str, Any]) -> Reply:
     if not choices:
         raise ValueError("no choices")
     usage = read_usage(payload, reasoned=any(choice.reasoned for choice in choices))
