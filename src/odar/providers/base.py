@@ -110,6 +110,12 @@ class Completion:
     wire: Wire | None = field(default=None, repr=False, compare=False)
     """The choice as the server sent it."""
 
+    @property
+    def delta(self) -> Delta:
+        """The whole sample as one part of a stream."""
+        calls = (ToolCallDelta(i, call.id, call.name, call.arguments) for i, call in enumerate(self.tool_calls))
+        return Delta(self.text, tuple(calls))
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

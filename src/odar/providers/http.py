@@ -18,7 +18,7 @@ from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import ProviderError, ProviderTimeout, SettingsError, detach
 from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
-from odar.providers.base import Delta, OnDelta, Provider, Reply, Request, ToolCallDelta
+from odar.providers.base import OnDelta, Provider, Reply, Request
 from odar.providers.connection import Address, Connections
 from odar.providers.response import Collector, ErrorFactory, Payload, Response, str_or_empty
 from odar.secrets import secrets_in
@@ -158,10 +158,8 @@ class HttpProvider(Provider):
                 return await response.stream(create_collector(), on_delta)
             reply = await response.read(interpret, unread)
             if on_delta is not None:  # a server that cannot stream
-                only = reply.completions[0]
-                calls = (ToolCallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(only.tool_calls))
                 response.passed_on = True
-                on_delta(Delta(only.text, tuple(calls)))
+                on_delta(reply.completions[0].delta)
             return reply
 
         reply, failed = await self._call(request, read, "POST", path, data, headers)
