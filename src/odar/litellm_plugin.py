@@ -252,11 +252,9 @@ def _chunk(text: str = "", **more: Any) -> Chunk:
 def _chunks(part: Delta) -> Iterator[Chunk]:
     if part.text:
         yield _chunk(part.text)
-    for call in part.tool_calls:
+    for index, call in part.tool_calls:
         function = {"name": call.name or None, "arguments": call.arguments}
-        yield _chunk(
-            tool_use={"id": call.id or None, "type": "function", "index": call.index, "function": function}
-        )
+        yield _chunk(tool_use={"id": call.id or None, "type": "function", "index": index, "function": function})
 
 
 handler = OdarLLM()

@@ -83,7 +83,7 @@ async def test_tool_calls_are_streamed() -> None:
     parts: list[Delta] = []
     reply = Reply((Completion("Let me see.", tool_calls=(ToolCall("1", "look_up", "{}"),)),))
     await ReplayProvider("tape", [("m", reply, None)]).complete(ask(), parts.append)
-    assert [(part.text, [call.name for call in part.tool_calls]) for part in parts] == [
+    assert [(part.text, [call.name for _, call in part.tool_calls]) for part in parts] == [
         ("Let me see.", ["look_up"])
     ]
 

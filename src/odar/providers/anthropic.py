@@ -22,7 +22,6 @@ from odar.providers.base import (
     OnDelta,
     Reply,
     Request,
-    ToolCallDelta,
     check_translatable,
     wire_value,
 )
@@ -258,9 +257,9 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
             case "tool_use":
                 self._calls += 1
-                call = ToolCallDelta(self._calls - 1, str_or_empty(block["id"]), str_or_empty(block["name"]))
+                call = ToolCall(str_or_empty(block["id"]), str_or_empty(block["name"]), "")
                 self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
-                return Delta(tool_calls=(call,))
+                return Delta(tool_calls=((self._calls - 1, call),))
         return Delta()
 
     def _extend_block(self, delta: Mapping[str, Any]) -> Delta:
@@ -279,7 +278,7 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
             case "input_json_delta" if self._blocks[-1]["type"] == "tool_use":
                 self._blocks[-1]["input"].append(delta["partial_json"])
-                return Delta(tool_calls=(ToolCallDelta(self._calls - 1, arguments=delta["partial_json"]),))
+                return Delta(tool_calls=((self._calls - 1, ToolCall("", "", delta["partial_json"])),))
         return Delta()
 
     def _append(self, kind: str, text: str) -> None:

@@ -14,26 +14,16 @@ from odar.types import NO_USAGE, Token, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """A part of a tool call; the first part of an index has id and name, every part some of the arguments."""
-
-    index: int
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Delta:
     """A part of an answer while it is generated.
 
-    >>> Delta("Hi").text, Delta(tool_calls=(ToolCallDelta(0, "call_1", "look_up"),)).tool_calls[0].name
+    >>> Delta("Hi").text, Delta(tool_calls=((0, ToolCall("call_1", "look_up", "")),)).tool_calls[0][1].name
     ('Hi', 'look_up')
     """
 
     text: str = ""
-    tool_calls: tuple[ToolCallDelta, ...] = ()
-    """Parts of tool calls."""
+    tool_calls: tuple[tuple[int, ToolCall], ...] = ()
+    """Parts of tool calls with the index of the call: the first has id and name, each some of the arguments."""
     wire: Wire | None = None
     """The event as the provider sent it, if the other fields cannot represent all of it."""
     thinking: str = ""
@@ -113,8 +103,7 @@ class Completion:
     @property
     def delta(self) -> Delta:
         """The whole sample as one part of a stream."""
-        calls = (ToolCallDelta(i, call.id, call.name, call.arguments) for i, call in enumerate(self.tool_calls))
-        return Delta(self.text, tuple(calls))
+        return Delta(self.text, tuple(enumerate(self.tool_calls)))
 
 
 @dataclass(frozen=True, slots=True)
