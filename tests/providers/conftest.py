@@ -9,7 +9,7 @@ import pytest
 
 from odar.providers import http
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
+from odar.providers.llamacpp import Engine, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights, find_weights
@@ -51,7 +51,7 @@ async def anthropic(server: FaultServer) -> AsyncIterator[AnthropicProvider]:
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The engine of the session with the loaded model, on one thread."""
-    engine = acquire_engine(EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512))
+    engine = acquire_engine(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512)
     yield engine
     release_engine(engine)
 

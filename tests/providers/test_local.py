@@ -176,7 +176,7 @@ def test_reasoning_is_not_part_of_the_answer() -> None:
             {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {"completion_tokens": 4}}
         )
 
-    engine: Any = SimpleNamespace(generate=generate, settings=SimpleNamespace(path=Path("m.gguf")))
+    engine: Any = SimpleNamespace(generate=generate, path=Path("m.gguf"))
     reply = _generate(engine, request(), [1], streamed.append, threading.Event())
     assert (texts(reply), streamed, reply.completions[0].tokens) == (["4"], ["4"], (Token("4", -0.1),))
     assert (reply.usage.output, reply.usage.reasoning) == (4, None)

@@ -22,7 +22,6 @@ from odar.providers.llamacpp import (
     STREAMED,
     Chunk,
     Engine,
-    EngineSettings,
     StoppedError,
     acquire_engine,
     release_engine,
@@ -142,7 +141,7 @@ class LocalProvider(Provider):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, DEFAULT_CONTEXT)
             self._engines[model] = [
-                acquire_engine(EngineSettings(path, self._threads, context, copy)) for copy in range(self._copies)
+                acquire_engine(path, self._threads, context, copy) for copy in range(self._copies)
             ]
         return min(self._engines[model], key=lambda engine: engine.requests)
 
@@ -230,7 +229,7 @@ def _generate(
         written_1h=0,
     )
     completions = tuple(_completion(*each, logprobs=request.logprobs) for each in zip(choices, usages, strict=True))
-    return Reply(completions, usage, model=engine.settings.path.stem)
+    return Reply(completions, usage, model=engine.path.stem)
 
 
 def _completion(choice: Choice, usage: Mapping[str, Any], *, logprobs: bool) -> Completion:

@@ -273,22 +273,11 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.retries": fact.retries or None,
             }
         case Estimate():
-            return {"odar.difficulty": fact.difficulty, "odar.estimator": fact.estimator}
-        case Decision():
-            return {
-                "odar.stage": None if fact.stage is None else str(fact.stage),
-                "odar.reason": fact.reason,
-                "odar.p": fact.p,
-                "odar.q": fact.q,
-                "odar.price_usd": fact.price_usd,
-                "odar.gain": fact.gain,
-            }
+            return _named(fact, "difficulty", "estimator")
+        case Decision(stage=stage):
+            return {"odar.stage": stage and str(stage), **_named(fact, "reason", "p", "q", "price_usd", "gain")}
         case Verdict():
-            return {
-                "odar.winner": fact.winner,
-                "odar.scorer": fact.scorer,
-                "odar.weights": list(fact.weights) or None,
-            }
+            return {"odar.weights": list(fact.weights) or None, **_named(fact, "winner", "scorer")}
         case Answer(trace=trace):
             # The cue of the expert is left out, because it contains words of the question.
             return {
@@ -307,6 +296,11 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.degraded": fact.degraded,
             }
     return dict(fact) if isinstance(fact, Mapping) else {}
+
+
+def _named(value: object, *fields: str) -> Attributes:
+    """The attributes `odar.FIELD` of a value's fields."""
+    return {f"odar.{field}": getattr(value, field) for field in fields}
 
 
 def _known(attributes: Attributes) -> Attributes:
