@@ -34,7 +34,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.policies import agents_of, choose_policy, forced_policy
 from odar.providers.base import Provider
-from odar.providers.pool import Guard, observed_guard
+from odar.providers.pool import Guard
 from odar.served.agreement import ServedAgreement
 from odar.served.alignment import ServedAlignment
 from odar.served.counts import sibling_file
@@ -52,7 +52,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
-        guard: a wrapper for every provider, such as a circuit breaker.
+        guard: stands between the engine and every provider, such as a circuit breaker.
         served: the file of statistics of served answers, shared by processes; None keeps them in memory.
         observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
 
@@ -72,7 +72,7 @@ class Odar:
         self.settings = settings = settings or load_settings()
         self.observer = observer or telemetry_observer(settings)
         self.calibration = calibration = load_calibration(settings.calibration)
-        self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
+        self.agents = Agents(settings, providers, guard)
         self.estimator = estimator or open_estimator(settings.routing.estimator)
         # measured by a calibration
         sources = self.agents.sources()
