@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import plain_table, print_json, print_table
+from odar.cli.terminal import print_columns, print_json
 from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.engine import Odar
 from odar.errors import OdarError, UnknownName
@@ -59,8 +59,12 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         }
         print_json(tree, indent=2)
         return
-    table = plain_table("setting", "value", "from", gap=2, overflow="fold")
-    print_table(table, ((key_name(path), _to_text(value), origins[path]) for path, value in values.items()))
+    columns = {
+        "setting": list(map(key_name, values)),
+        "from": [origins[path] for path in values],
+        "value": list(map(_to_text, values.values())),
+    }
+    print_columns(columns, left=("from",), gap=2, folds=True)
     if key in (None, "routing"):  # when the policy stops or goes on
         with suppress(OdarError), Odar(settings) as odar:
             if thresholds := odar.decide("What is the capital of France?").thresholds:

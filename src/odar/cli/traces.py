@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import format_known, notice, page_console, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, print_columns, print_json, print_text
 from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.traces.archive import Archive
@@ -27,9 +26,6 @@ from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 6, "": 1}
-"""Columns that are never cut, and their least widths; the column of models has the rest of a terminal."""
-_RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
@@ -166,27 +162,18 @@ def open_archive(settings: Settings) -> Iterator[Archive]:
 
 
 def _print_list(traces: Sequence[dict[str, Any]]) -> None:
-    table = plain_table()
-    for title, width in _COLUMNS.items():
-        justify: Literal["left", "right"] = "right" if title in _RIGHT_ALIGNED else "left"
-        table.add_column(title, min_width=width, no_wrap=True, justify=justify)
-    table.add_column("models", no_wrap=True, ratio=1)
-    table.expand = sys.stdout.isatty()
-    rows = (
-        (
-            trace["id"][: _COLUMNS["trace"]],
-            f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
-            trace["path"] or "-",
-            format_known(trace["difficulty"], "{:.2f}", "-"),
-            str(trace["calls"]),
-            spend_line(trace["cost_usd"], None, "unknown"),
-            f"{trace['seconds']:.2f}s",
-            _marks(trace),
-            ", ".join(trace["models"]),
-        )
-        for trace in traces
-    )
-    print_table(table, rows)
+    columns = {
+        "trace": [trace["id"][:8] for trace in traces],
+        "started": [f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}" for trace in traces],
+        "path": [trace["path"] or "-" for trace in traces],
+        "d": [format_known(trace["difficulty"], "{:.2f}", "-") for trace in traces],
+        "calls": [str(trace["calls"]) for trace in traces],
+        "cost": [spend_line(trace["cost_usd"], None, "unknown") for trace in traces],
+        "time": [f"{trace['seconds']:.2f}s" for trace in traces],
+        "": [_marks(trace) for trace in traces],
+        "models": [", ".join(trace["models"]) for trace in traces],
+    }
+    print_columns(columns, left=("started", "path", ""), folds=True)
 
 
 def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
@@ -219,42 +206,41 @@ def _marks(trace: dict[str, Any]) -> str:
 def _print_summary(overview: dict[str, Any]) -> None:
     """Print totals of many traces: paths, spending, savings, cut-off answers, agreement."""
     savings, queries = overview["savings"], overview["queries"]
-    columns = ("dollars", "calls", "slow calls")
-    table = plain_table("", *columns, right=columns)
-    rows = {
-        "actual": ("cost_usd", "calls", "slow_calls", ""),
-        "one slow call a question": ("always_slow_usd", "questions", "questions", ""),
-        "saved": ("usd_saved", "calls_saved", "slow_calls_saved", "+"),
-    }
-    for name, (usd, calls, slow_calls, sign) in rows.items():
-        whole = (f"{savings[key]:{sign},.0f}" for key in (calls, slow_calls))
-        table.add_row(name, format_known(savings[usd], f"{{:{sign}.4f}}"), *whole)
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
         known = f"{spent}; the" if overview["cost_usd"] else "the"
         spent = f"{known} cost of {overview['cost_unknown']:,} is unknown"
-    console = page_console()
-    console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
-    console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
-    console.print(table)
-    if savings["unpriced"]:
-        console.print(f"without {savings['unpriced']:,} questions of unknown cost")
+    print_text(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
+    print_text(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded")
+    click.echo()
+    dollars = [format_known(savings[name], "{:.4f}") for name in ("cost_usd", "always_slow_usd")]
+    columns = {
+        "": ["actual", "one slow call a question", "saved"],
+        "dollars": [*dollars, format_known(savings["usd_saved"], "{:+.4f}")],
+        "calls": [f"{savings['calls']:,}", f"{savings['questions']:,}", f"{savings['calls_saved']:+,}"],
+        "slow calls": [
+            f"{savings['slow_calls']:,}",
+            f"{savings['questions']:,}",
+            f"{savings['slow_calls_saved']:+,}",
+        ],
+    }
+    print_columns(columns)
+    lines = [f"without {savings['unpriced']:,} questions of unknown cost"] if savings["unpriced"] else []
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
-    console.print(f"\nfast answer changed by another agent: {changed}")
-    for stages, count in overview["stages"].items():
-        console.print(f"asked {stages.replace(',', ', ')}: {count:,}")
+    lines += ["", f"fast answer changed by another agent: {changed}"]
+    lines += [f"asked {stages.replace(',', ', ')}: {count:,}" for stages, count in overview["stages"].items()]
     for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
-        console.print(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
-    console.print(f"\n{savings['assumption']}", style="dim")
-    for warning in overview["warnings"]:
-        console.print(f"warning: {warning}", style="yellow")
+        lines.append(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+    lines += ["", savings["assumption"], *(f"warning: {warning}" for warning in overview["warnings"])]
     observed = overview["observation"]
     if observed["total"]["questions"]:
         agreement = interval_text(observed["total"]["agreement"])
-        click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
-        click.echo("\n".join(agreement_lines(observed)))
+        lines += ["", f"same answer as slow: {agreement} of {observed['total']['compared']:,} observed"]
+        lines += agreement_lines(observed)
+    for line in lines:
+        print_text(line)
 
 
 @click.command("feedback")
