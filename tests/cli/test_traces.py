@@ -105,7 +105,7 @@ def test_a_list_is_readable_at_80_columns(odar, put, monkeypatch):
     assert "a-model-with-a-na" in result.out
     assert "unknown" in result.out
     assert "[bold]" in result.out
-    assert " E " in next(line for line in lines if line.startswith("dead"))
+    assert " E" in next(line for line in lines if line.startswith("dead"))
     assert " + " in next(line for line in lines if line.startswith("aaaaaaaa"))
 
 

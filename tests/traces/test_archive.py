@@ -58,7 +58,7 @@ async def test_a_row_has_figures_but_no_internal_columns(filled):
     (row,) = filled.archive.page(Filter(path="hard"))["traces"]
     assert row["models"] == ["cheap", "dear"]
     assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
-    assert (row["query_characters"], row["day"]) == (11, "2026-11-15")
+    assert (row["query_characters"], row["started_at"][:10]) == (11, "2026-11-15")
     assert "bin" not in row
     assert "document" not in row
 

@@ -92,7 +92,7 @@ def print_columns(
             align(cell, width) for align, cell, width in zip(aligned, fixed, widths, strict=False)
         )
         text = line.ljust(indent) + folded(row[-1], indent, breaks=True) if folds else line
-        click.secho(text.rstrip(), bold=number == 0)
+        click.secho(text.rstrip(), bold=number == 0 or None)
     if left_out := list(columns)[len(cells) :]:
         notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
 

@@ -46,7 +46,7 @@ from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 8
+VERSION = 9
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -62,7 +62,6 @@ traces = Table(
     metadata,
     Column("id", _KEY, primary_key=True),
     Column("started_at", _KEY, nullable=False),  # UTC, ISO 8601 to the millisecond: text that sorts as time does
-    Column("day", _KEY, nullable=False),
     Column("profile", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("error", Text),
@@ -88,7 +87,6 @@ traces = Table(
     Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless others answered too
     Column("answers", Text, nullable=False),  # "fast 1 0,slow 5 1": answers by agent, and those cut off
     Index("traces_by_time", "started_at", "id"),
-    Index("traces_by_day", "day"),
     Index("traces_by_key", "key_id", "started_at"),
 )
 documents = Table(
@@ -192,7 +190,6 @@ observations = Table(
     Column("id", _KEY, primary_key=True),  # of the trace
     Column("cascade", _KEY, nullable=False),  # identifies the agents and settings that were observed
     Column("at", _KEY, nullable=False),
-    Column("day", _KEY, nullable=False),
     Column("key_id", _KEY, nullable=False),  # empty without keys
     Column("kind", Text, nullable=False),
     Column("stages", Text, nullable=False),
@@ -205,7 +202,7 @@ observations = Table(
     Column("slow_answer", Text),
     Column("cascade_answer", Text),
     Index("observations_by_time", "cascade", "at"),
-    Index("observations_by_day", "day"),
+    Index("observations_by_age", "at"),
 )
 """Questions that the cascade and slow answered, for comparison."""
 comparisons = Table(

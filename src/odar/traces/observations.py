@@ -89,7 +89,7 @@ class Observations:
         None as `at_most_differ`, the excess above which slow answers, never falls back.
         """
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
-        values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
+        values = {**asdict(row), "cascade": self._cascade}
         values |= {name: replace_invalid_chars(values[name] and values[name][:MAX_TEXT]) for name in texts}
         with self._database.write() as connection:
             if connection.scalar(select(observations.c.id).where(observations.c.id == row.id)) is not None:

@@ -44,8 +44,8 @@ def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
         return False
     with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
         old = {
-            table: list(connection.scalars(select(table.c.id).where(table.c.day < first).limit(BATCH)))
-            for table in (traces, responses, observations)
+            age.table: list(connection.scalars(select(age.table.c.id).where(age < first).limit(BATCH)))
+            for age in (traces.c.started_at, responses.c.day, observations.c.at)
         }
     if any(old.values()):
         with database.write() as connection:
