@@ -51,7 +51,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     work = partial(open_batch_work, settings, seed)
     with Journal(Path(out)) as journal:
         try:
-            done, failed = run_items(run, settings, items, journal, work, "questions", quiet=as_json)
+            done, failed = run_items(run, settings, items, journal, work)
         except KeyboardInterrupt:
             notice(f"{len(journal.entries)} of {len(items)} rows are in {out}")
             raise

@@ -84,7 +84,7 @@ def command(
     odar calibrate                             # with the local models, free
     odar calibrate runs/mine.jsonl --dial quality
     """
-    measured = measure(data, limit, run, settings, quiet=as_json)
+    measured = measure(data, limit, run, settings)
     table = measured.table
     scored = measured.scored
     if statistics_only:
@@ -141,7 +141,7 @@ class Measured:
         return 0
 
 
-def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *, quiet: bool) -> Measured:
+def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -> Measured:
     """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions."""
     imported = False
     if data is not None and (is_recording(data) or data.endswith(SUFFIXES[1:])):
@@ -150,11 +150,11 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         questions = load_questions(data) if data else starter_questions(limit)
         if len(questions) < MIN_ITEMS:  # before any call is paid for
             raise InputError(f"{len(questions)} questions are too few; at least {MIN_ITEMS} are needed")
-        if not quiet:
+        if not run.quiet:
             announce_profile(settings)
-        fetch_weights(settings, quiet=quiet)
+        fetch_weights(settings, quiet=run.quiet)
         odar = Odar(settings)
-        items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
+        items = record_questions(run, settings, questions, data or "starter")
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")

@@ -45,7 +45,7 @@ def prompts_command(
     for name in prompt_sets:
         notice(f"prompts {name}")
         tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
-        items = record_questions(run, tried, loaded, questions, quiet=as_json)
+        items = record_questions(run, tried, loaded, questions)
         rows += prompt_rows(name, items)
     if as_json:
         print_json(rows)

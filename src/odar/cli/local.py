@@ -89,17 +89,23 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
         display.close()
 
 
-def local_providers(settings: Settings, display: DownloadDisplay) -> dict[str, Provider]:
-    """The local providers; if a question needs a model that is missing, `display` shows the download."""
+def local_providers(
+    settings: Settings, display: DownloadDisplay | None = None, *, copies: int = 0
+) -> dict[str, Provider]:
+    """The providers whose models run in this process: with a display of downloads, or several copies of each model.
+
+    Copies have one thread each unless `local.threads` says otherwise.
+    """
     from odar.providers.local import LocalProvider
 
     return {
         name: LocalProvider(
             name,
             contexts=settings.contexts(name),
-            threads=settings.local.threads,
-            on_progress=display.on_progress,
-            on_message=display.on_message,
+            threads=settings.local.threads or min(copies, 1),
+            copies=max(copies, 1),
+            on_progress=display.on_progress if display else None,
+            on_message=display.on_message if display else None,
         )
         for name, provider in settings.providers.items()
         if provider.kind == "local"
