@@ -178,8 +178,9 @@ def _print_list(traces: Sequence[dict[str, Any]]) -> None:
 
 def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
     document = trace["document"]
-    for name, key in (("trace", "id"), ("started", "started_at"), ("profile", "profile")):
-        yield name, trace[key]
+    yield "trace", trace["id"]
+    yield "started", trace["started_at"]
+    yield "profile", document["profile"]
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")

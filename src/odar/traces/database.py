@@ -62,14 +62,11 @@ traces = Table(
     metadata,
     Column("id", _KEY, primary_key=True),
     Column("started_at", _KEY, nullable=False),  # UTC, ISO 8601 to the millisecond: text that sorts as time does
-    Column("profile", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("error", Text),
     Column("path", Text),
     Column("difficulty", Float),
     Column("bin", Integer),  # hundredth of d, computed here because the databases round differently
-    Column("expert", Text),
-    Column("scorer", Text),
     Column("degraded", Boolean, nullable=False),
     Column("models", Text, nullable=False),  # ",fast-model,slow-model,"
     Column("calls", Integer, nullable=False),
@@ -78,7 +75,6 @@ traces = Table(
     Column("tokens_in", BigInteger),
     Column("tokens_out", BigInteger),
     Column("query_characters", BigInteger, nullable=False),
-    Column("answer_characters", BigInteger),
     Column("key_id", _KEY),
     Column("forced", Boolean),  # the caller chose the path; NULL without a plan
     Column("stages", Text),  # "fast,second,slow*2"; NULL without a decision

@@ -120,9 +120,9 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         path, oldest first.
     """
     c = traces.c
-    cells = _grouped(connection, conditions, _PATH, c.status, c.forced, c.bin, **_SUMS, **_CELL_SUMS)
+    cells = grouped(connection, conditions, _PATH, c.status, c.forced, c.bin, **_SUMS, **_CELL_SUMS)
     marked = [*conditions, feedback.c.trace_id == c.id]
-    marks = {row["path"]: row for row in _grouped(connection, marked, _PATH, **_MARKS)}
+    marks = {row["path"]: row for row in grouped(connection, marked, _PATH, **_MARKS)}
     paths = {}
     for name in sorted({cell["path"] for cell in cells}):
         own = [cell for cell in cells if cell["path"] == name]
@@ -131,16 +131,14 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     for name, path in paths.items():
         path["latency_s"] = latencies[name]
     routed = [cell for cell in cells if cell["path"] in _ROUTED and not cell["forced"]]
-    # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
-    moment = func.substr(c.started_at, literal_column("1"), literal_column(str(STEPS[step]))).label("at")
-    timeline = _grouped(connection, conditions, moment, _PATH, **_SUMS)
+    timeline = grouped(connection, conditions, moment(c.started_at, step).label("at"), _PATH, **_SUMS)
     return _figures(cells, list(marks.values())) | {
         "paths": paths,
         "savings": savings({name: sum(cell[name] for cell in routed) for name in ("calls", *_ROUTED_SUMS)}),
         "stages": _stages(connection, conditions),
         "cut_off": _cut_off(connection, conditions),
         "difficulty": _histogram(cells),
-        "timeline": sorted(timeline, key=lambda point: (point["at"], point["path"])),
+        "timeline": timeline,
     }
 
 
@@ -159,12 +157,18 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     return warnings + cut_off_warnings(counts, limits)
 
 
-def _total(value: ColumnElement[Any], zero: float = 0) -> ColumnElement[Any]:
+def moment(time: ColumnElement[str], step: str) -> ColumnElement[str]:
+    """Return the day, hour or minute of a time."""
+    # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
+    return func.substr(time, literal_column("1"), literal_column(str(STEPS[step])))
+
+
+def total(value: ColumnElement[Any], zero: float = 0) -> ColumnElement[Any]:
     return func.coalesce(func.sum(value), zero)
 
 
 def _priced_total(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
-    return _total(case((or_(_IS_PRICED, *conditions), value)), 0.0)
+    return total(case((or_(_IS_PRICED, *conditions), value)), 0.0)
 
 
 _PATH = func.coalesce(traces.c.path, literal_column("'none'")).label("path")
@@ -175,12 +179,12 @@ _IS_PRICED = and_(
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),
-    "cost_usd": _total(traces.c.cost_usd, 0.0),
+    "cost_usd": total(traces.c.cost_usd, 0.0),
     "cost_unknown": func.count() - func.count(traces.c.cost_usd),
 }
 _ROUTED_SUMS: dict[str, ColumnElement[Any]] = {
     "questions": func.count(case((traces.c.status == OK, 1))),
-    "slow_calls": _total(traces.c.slow_calls),
+    "slow_calls": total(traces.c.slow_calls),
     "priced": func.count(case((_IS_PRICED, 1))),
     "routed_usd": _priced_total(traces.c.cost_usd, traces.c.status != OK),
     "baseline_usd": _priced_total(traces.c.baseline_usd),
@@ -198,12 +202,14 @@ _MARKS: dict[str, ColumnElement[Any]] = {
 }
 
 
-def _grouped(
+def grouped(
     connection: Connection, conditions: Conditions, *groups: ColumnElement[Any], **sums: ColumnElement[Any]
 ) -> list[dict[str, Any]]:
-    """Return the groups of traces that have the same values, each with its sums."""
+    """Return sums over the rows that meet the conditions, for each group of rows that have the same values."""
     query = select(*groups, *(value.label(name) for name, value in sums.items())).where(*conditions)
-    return [dict(row) for row in connection.execute(query.group_by(*groups)).mappings()]
+    rows = [dict(row) for row in connection.execute(query.group_by(*groups)).mappings()]
+    # not in SQL: databases sort NULL and letters differently
+    return sorted(rows, key=lambda row: [(row[g.key] is not None, row[g.key]) for g in groups])
 
 
 def _figures(cells: Sequence[Mapping[str, Any]], marks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -226,13 +232,13 @@ def _histogram(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
     c = traces.c
     wanted = (*conditions, c.path.in_(_ROUTED), c.forced.is_(False), c.stages.is_not(None))
-    rows = _grouped(connection, wanted, c.stages, number=func.count())
+    rows = grouped(connection, wanted, c.stages, number=func.count())
     return {row["stages"]: row["number"] for row in sorted(rows, key=lambda row: (-row["number"], row["stages"]))}
 
 
 def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
     sums: dict[str, Counter[str]] = {}
-    for row in _grouped(connection, conditions, traces.c.answers, number=func.count()):
+    for row in grouped(connection, conditions, traces.c.answers, number=func.count()):
         for part in filter(None, row["answers"].split(",")):
             agent, answers, cut_off = part.split(" ")
             numbers = {"answers": row["number"] * int(answers), "cut_off": row["number"] * int(cut_off)}
