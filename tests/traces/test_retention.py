@@ -32,7 +32,7 @@ async def test_old_traces_are_deleted_with_their_rows_but_not_spending(opened, u
     assert sweeps == 3
     assert [trace["id"] for trace in store.archive.page()["traces"]] == ["new"]
     with store._database.read() as connection:
-        for table, rows in (("documents", 1), ("feedback", 1), ("spending", 1)):
+        for table, rows in (("documents", 1), ("spending", 1)):
             assert connection.execute(text(f"SELECT count(*) FROM {table}")).scalar() == rows
 
 

@@ -12,11 +12,10 @@ import click
 from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
-from odar.cli.local import fetch_weights
+from odar.cli.local import prepare_models
 from odar.cli.options import (
     COUNT,
     FILE,
-    announce_profile,
     dial_option,
     json_option,
     parse_column_map,
@@ -210,9 +209,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
             f"{log}: no request has a comparable answer; open-ended requests and tool calls take one call each, "
             "whatever the cascade"
         )
-    if not run.quiet:
-        announce_profile(settings)
-    fetch_weights(settings, quiet=run.quiet)
+    prepare_models(settings, quiet=run.quiet)
     further = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
     # the agents answer

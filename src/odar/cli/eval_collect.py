@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
+from odar.cli.local import prepare_models
+from odar.cli.options import COUNT, FILE, json_option, settings_options
 from odar.cli.runs import RunOptions, read_body, record_items, run_options
 from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.engine import Odar
@@ -71,8 +71,7 @@ def collect_command(names: tuple[str, ...], out: str, run: RunOptions, settings:
     if settings.prompts != prompts_before:
         notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
-    announce_profile(settings)
-    fetch_weights(settings, quiet=run.quiet)
+    prepare_models(settings, quiet=run.quiet)
     # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
     recorded = replace(settings, routing=replace(settings.routing, samples=samples))

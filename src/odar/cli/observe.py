@@ -32,8 +32,9 @@ def command(since: str | None, resume: bool, as_json: bool, settings: Settings) 
     with open_archive(settings) as archive:
         observations = archive.observations(settings)
         if resume:
-            fallen_back = observations.resume()
-            click.echo("the cascade answers again" if fallen_back else "the cascade had not fallen back to slow")
+            resumed = observations.resume()
+            text = "the cascade answers again" if resumed else "the cascade had not fallen back to slow"
+            print_json({"resumed": resumed}) if as_json else click.echo(text)
             return
         report = observations.report(since and parse_time(since))
     if as_json:

@@ -8,10 +8,12 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from odar import __version__
 from odar.catalogue import Price
 from odar.cli.terminal import notice
 from odar.config import BOTH_NAMED, load_with
@@ -151,6 +153,11 @@ def announce_profile(settings: Settings) -> None:
         return
     models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
     notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
+
+
+def origin() -> dict[str, str]:
+    """How a file is made, for the file itself: the command, the date and the version of odar."""
+    return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
 
 
 def command_line() -> str:

@@ -23,7 +23,7 @@ import click
 
 from odar import errors
 from odar.call_prices import call_prices, is_nominal
-from odar.cli.local import available_memory_mb, local_providers, memory_mb, uses_local_model
+from odar.cli.local import available_memory_mb, local_models, local_providers, memory_mb
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
@@ -147,7 +147,7 @@ def record_items(run: RunOptions, settings: Settings, items: Sequence[WorkItem],
     """
     expected = expected_cost(settings, [item.payload for item in journal.missing(items)])
     open_providers = None
-    if uses_local_model(settings):
+    if local_models(settings):
         settings = with_long_timeouts(settings)
         if run.engine == "ray":
             run = replace(run, concurrency=run.workers)

@@ -118,9 +118,9 @@ def notice(text: str) -> None:
     click.echo(folded(f"odar: {text}", 6, stderr=True), err=True)
 
 
-def print_text(text: str) -> None:
-    """Print a text, folded to 80 columns."""
-    click.echo(click.wrap_text(text, WIDTH))
+def print_text(text: str, **style: Any) -> None:
+    """Print a text, folded to 80 columns, in the style of `click.secho`."""
+    click.secho(click.wrap_text(text, WIDTH), **style)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:

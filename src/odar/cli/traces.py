@@ -227,21 +227,24 @@ def _print_summary(overview: dict[str, Any]) -> None:
         ],
     }
     print_columns(columns)
-    lines = [f"without {savings['unpriced']:,} questions of unknown cost"] if savings["unpriced"] else []
+    if savings["unpriced"]:
+        print_text(f"without {savings['unpriced']:,} questions of unknown cost")
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
-    lines += ["", f"fast answer changed by another agent: {changed}"]
-    lines += [f"asked {stages.replace(',', ', ')}: {count:,}" for stages, count in overview["stages"].items()]
+    click.echo(f"\nfast answer changed by another agent: {changed}")
+    for stages, count in overview["stages"].items():
+        print_text(f"asked {stages.replace(',', ', ')}: {count:,}")
     for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
-        lines.append(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
-    lines += ["", savings["assumption"], *(f"warning: {warning}" for warning in overview["warnings"])]
+        print_text(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+    click.echo()
+    print_text(savings["assumption"], dim=True)
+    for warning in overview["warnings"]:
+        print_text(f"warning: {warning}", fg="yellow")
     observed = overview["observation"]
     if observed["total"]["questions"]:
         agreement = interval_text(observed["total"]["agreement"])
-        lines += ["", f"same answer as slow: {agreement} of {observed['total']['compared']:,} observed"]
-        lines += agreement_lines(observed)
-    for line in lines:
-        print_text(line)
+        click.echo(f"\nsame answer as slow: {agreement} of {observed['total']['compared']:,} observed")
+        click.echo("\n".join(agreement_lines(observed)))
 
 
 @click.command("feedback")

@@ -82,6 +82,9 @@ traces = Table(
     Column("baseline_usd", Float),  # of one call to the slow agent; NULL if unknown
     Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless others answered too
     Column("answers", Text, nullable=False),  # "fast 1 0,slow 5 1": answers by agent, and those cut off
+    Column("correct", Boolean),  # what a user said of the answer; NULL without feedback
+    Column("note", Text),
+    Column("marked_at", Text),
     Index("traces_by_time", "started_at", "id"),
     Index("traces_by_key", "key_id", "started_at"),
 )
@@ -92,14 +95,6 @@ documents = Table(
     Column("body", Text, nullable=False),
     Column("question", Text),  # with `store.content` only, for search
     Column("answer", Text),
-)
-feedback = Table(
-    "feedback",
-    metadata,
-    Column("trace_id", _KEY, primary_key=True),
-    Column("correct", Boolean, nullable=False),
-    Column("note", Text),
-    Column("at", Text, nullable=False),
 )
 keys = Table(
     "keys",

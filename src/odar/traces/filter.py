@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, exists, or_, select
+from sqlalchemy import ColumnElement, and_, exists, or_
 
 from odar.errors import InputError
-from odar.traces.database import documents, feedback, traces
+from odar.traces.database import documents, traces
 from odar.traces.record import to_utc
 
 PathName = Literal["simple", "medium", "hard", "direct"]
@@ -69,7 +69,7 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
         "min_difficulty": lambda value: c.difficulty >= value,
         "max_difficulty": lambda value: c.difficulty <= value,
         "id": has_prefix,
-        "feedback": _has_feedback,
+        "feedback": lambda value: c.correct.is_(None if value == "none" else value == "right"),
         "text": _contains_text,
     }
     return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
@@ -78,13 +78,6 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
 def has_prefix(prefix: str) -> ColumnElement[bool]:
     """Return the condition as a range, which uses the index; LIKE would read every id."""
     return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
-
-
-def _has_feedback(mark: str) -> ColumnElement[bool]:
-    marked = select(feedback.c.trace_id)
-    if mark == "none":
-        return traces.c.id.not_in(marked)
-    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
 
 
 def _contains_text(text: str) -> ColumnElement[bool]:

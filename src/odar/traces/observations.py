@@ -19,7 +19,7 @@ from odar.settings import Settings
 from odar.traces.confidence_sequence import Differences, betting_interval
 from odar.traces.database import OBSERVATION, Database, comparisons, observations, spending, upsert
 from odar.traces.filter import utc_or_error
-from odar.traces.overview import grouped, moment, total
+from odar.traces.overview import grouped, moment, sum_of
 from odar.traces.writer import replace_invalid_chars
 
 EVERY_KEY = "*"
@@ -207,9 +207,9 @@ _IS_PRICED = observations.c.slow_usd.is_not(None) & observations.c.cascade_usd.i
 _SUMS: dict[str, ColumnElement[Any]] = {
     "questions": func.count(),
     "priced": func.count(case((_IS_PRICED, 1))),
-    "slow_usd": total(case((_IS_PRICED, observations.c.slow_usd)), 0.0),
-    "cascade_usd": total(case((_IS_PRICED, observations.c.cascade_usd)), 0.0),
-    "spent_usd": total(observations.c.spent_usd, 0.0),
+    "slow_usd": sum_of(case((_IS_PRICED, observations.c.slow_usd)), 0.0),
+    "cascade_usd": sum_of(case((_IS_PRICED, observations.c.cascade_usd)), 0.0),
+    "spent_usd": sum_of(observations.c.spent_usd, 0.0),
     "compared": func.count(observations.c.same),
     "agreed": func.count(case((observations.c.same, 1))),
     "repeated": func.count(observations.c.slow_same),

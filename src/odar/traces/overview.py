@@ -15,7 +15,7 @@ from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_colu
 from odar.policy.equivalence import group_candidates
 from odar.settings import Settings
 from odar.traces.cut_off import cut_off_warnings
-from odar.traces.database import feedback, traces
+from odar.traces.database import traces
 from odar.traces.record import ERROR, OK, finite_or_none
 from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace, path_name
 
@@ -121,18 +121,15 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     """
     c = traces.c
     cells = grouped(connection, conditions, _PATH, c.status, c.forced, c.bin, **_SUMS, **_CELL_SUMS)
-    marked = [*conditions, feedback.c.trace_id == c.id]
-    marks = {row["path"]: row for row in grouped(connection, marked, _PATH, **_MARKS)}
     paths = {}
     for name in sorted({cell["path"] for cell in cells}):
-        own = [cell for cell in cells if cell["path"] == name]
-        paths[name] = _figures(own, [marks[name]] if name in marks else [])
+        paths[name] = _figures([cell for cell in cells if cell["path"] == name])
     latencies = _latencies(connection, conditions, {name: path["queries"] for name, path in paths.items()})
     for name, path in paths.items():
         path["latency_s"] = latencies[name]
     routed = [cell for cell in cells if cell["path"] in _ROUTED and not cell["forced"]]
     timeline = grouped(connection, conditions, moment(c.started_at, step).label("at"), _PATH, **_SUMS)
-    return _figures(cells, list(marks.values())) | {
+    return _figures(cells) | {
         "paths": paths,
         "savings": savings({name: sum(cell[name] for cell in routed) for name in ("calls", *_ROUTED_SUMS)}),
         "stages": _stages(connection, conditions),
@@ -163,12 +160,12 @@ def moment(time: ColumnElement[str], step: str) -> ColumnElement[str]:
     return func.substr(time, literal_column("1"), literal_column(str(STEPS[step])))
 
 
-def total(value: ColumnElement[Any], zero: float = 0) -> ColumnElement[Any]:
+def sum_of(value: ColumnElement[Any], zero: float = 0) -> ColumnElement[Any]:
     return func.coalesce(func.sum(value), zero)
 
 
 def _priced_total(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
-    return total(case((or_(_IS_PRICED, *conditions), value)), 0.0)
+    return sum_of(case((or_(_IS_PRICED, *conditions), value)), 0.0)
 
 
 _PATH = func.coalesce(traces.c.path, literal_column("'none'")).label("path")
@@ -179,12 +176,12 @@ _IS_PRICED = and_(
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),
-    "cost_usd": total(traces.c.cost_usd, 0.0),
+    "cost_usd": sum_of(traces.c.cost_usd, 0.0),
     "cost_unknown": func.count() - func.count(traces.c.cost_usd),
 }
 _ROUTED_SUMS: dict[str, ColumnElement[Any]] = {
     "questions": func.count(case((traces.c.status == OK, 1))),
-    "slow_calls": total(traces.c.slow_calls),
+    "slow_calls": sum_of(traces.c.slow_calls),
     "priced": func.count(case((_IS_PRICED, 1))),
     "routed_usd": _priced_total(traces.c.cost_usd, traces.c.status != OK),
     "baseline_usd": _priced_total(traces.c.baseline_usd),
@@ -195,10 +192,8 @@ _ROUTED_SUMS: dict[str, ColumnElement[Any]] = {
 _CELL_SUMS = _ROUTED_SUMS | {
     "degraded": func.count(case((traces.c.degraded, 1))),
     "errors": func.count(case((traces.c.status == ERROR, 1))),
-}
-_MARKS: dict[str, ColumnElement[Any]] = {
-    "right": func.count(case((feedback.c.correct, 1))),
-    "wrong": func.count(case((feedback.c.correct.is_(False), 1))),
+    "right": func.count(case((traces.c.correct, 1))),
+    "wrong": func.count(case((traces.c.correct.is_(False), 1))),
 }
 
 
@@ -212,13 +207,12 @@ def grouped(
     return sorted(rows, key=lambda row: [(row[g.key] is not None, row[g.key]) for g in groups])
 
 
-def _figures(cells: Sequence[Mapping[str, Any]], marks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    names = (*_SUMS, "degraded", "errors")
+def _figures(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = (*_SUMS, "degraded", "errors", "right", "wrong")
     sums = {name: sum(cell[name] for cell in cells) for name in names}
-    return sums | {
-        "calls_per_query": sums["calls"] / sums["queries"] if cells else None,
-        "feedback": {name: sum(row[name] for row in marks) for name in _MARKS},
-    }
+    feedback = {name: sums.pop(name) for name in ("right", "wrong")}
+    mean = sums["calls"] / sums["queries"] if cells else None
+    return {**sums, "calls_per_query": mean, "feedback": feedback}
 
 
 def _histogram(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

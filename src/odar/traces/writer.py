@@ -122,7 +122,8 @@ def _bulk_insert(connection: Connection, table: Table, rows: Sequence[dict[str, 
     """Insert rows with the driver's own call: SQLAlchemy's processing of each value would double the time."""
     key = (table.name, connection.dialect.name)
     if key not in _INSERTS:
-        compiled = insert(table).compile(dialect=connection.dialect)
+        names = [column.name for column in table.c if column.name in rows[0]]
+        compiled = insert(table).compile(dialect=connection.dialect, column_keys=names)
         order = getattr(compiled, "positiontup", None)  # None if the driver takes its values by name
         _INSERTS[key] = str(compiled), itemgetter(*order) if order else dict
     statement, convert_row = _INSERTS[key]
