@@ -78,21 +78,26 @@ def print_columns(
     The first column and those of `left` are aligned to the left, the others, numbers, to the right. With `folds` a
     terminal gets all columns; the last one, aligned to the left, is folded.
     """
+    from rich.cells import cell_len
+
     cells = [[title, *map(strip_control_chars, column)] for title, column in columns.items()]
-    widths = [max(map(len, column)) for column in cells]
+    widths = [max(map(cell_len, column)) for column in cells]
     if sys.stdout.isatty() and not folds:
         room = shutil.get_terminal_size().columns + gap
         fitting = sum(total <= room for total in accumulate(width + gap for width in widths))
         cells = cells[: max(1, fitting)]
-    aligned = [str.ljust if title == cells[0][0] or title in left else str.rjust for title in columns]
-    indent = sum(widths[:-1]) + gap * (len(widths) - 1) if folds else 0
     for number, row in enumerate(zip(*cells, strict=True)):
-        fixed = row[:-1] if folds else row
-        line = (" " * gap).join(
-            align(cell, width) for align, cell, width in zip(aligned, fixed, widths, strict=False)
-        )
-        text = line.ljust(indent) + folded(row[-1], indent, breaks=True) if folds else line
-        click.secho(text.rstrip(), bold=number == 0 or None)
+        line = ""
+        for column, (cell, width) in enumerate(zip(row, widths, strict=False)):
+            space = " " * (width - cell_len(cell))
+            if folds and column == len(row) - 1:
+                line += folded(cell, cell_len(line), breaks=True)
+            elif column == 0 or cells[column][0] in left:
+                line += cell + space + " " * gap
+            else:
+                line += space + cell + " " * gap
+        line = line.rstrip()
+        click.echo(click.style(line, bold=True) if number == 0 else line)
     if left_out := list(columns)[len(cells) :]:
         notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
 
@@ -120,7 +125,8 @@ def notice(text: str) -> None:
 
 def print_text(text: str, **style: Any) -> None:
     """Print a text, folded to 80 columns, in the style of `click.secho`."""
-    click.secho(click.wrap_text(text, WIDTH), **style)
+    folded_text = click.wrap_text(text, WIDTH)
+    click.echo(click.style(folded_text, **style) if style else folded_text)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:
