@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import secrets
 from collections.abc import Iterable
 from contextlib import closing
@@ -16,7 +17,6 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
 from sqlalchemy import Connection, RowMapping, func, insert, or_, select, update
 
 from odar.errors import InputError, KeyRefused, plural
@@ -171,7 +171,7 @@ def create_key(
         _increment_version(connection)
         if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
             raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
-        connection.execute(insert(keys), asdict(key) | {"limits": msgspec.json.encode(key.limits).decode()})
+        connection.execute(insert(keys), _row(key))
     return key, secret
 
 
@@ -231,7 +231,14 @@ def _increment_version(connection: Connection) -> None:
     connection.execute(update(meta).where(meta.c.name == "keys").values(value=meta.c.value + 1))
 
 
+def _row(key: Key) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(key).items() if name != "limits"} | asdict(key.limits)
+    return row | {"models": None if row["models"] is None else json.dumps(row["models"])}
+
+
 def key_of(row: RowMapping) -> Key:
     """Return the key in a row of the key table."""
-    own = {field.name: row[field.name] for field in fields(Key)}
-    return Key(**own | {"limits": msgspec.json.decode(row["limits"], type=KeyLimits)})
+    own = {field.name: row[field.name] for field in fields(Key) if field.name != "limits"}
+    limits = {field.name: row[field.name] for field in fields(KeyLimits)}
+    models = None if row["models"] is None else tuple(json.loads(row["models"]))
+    return Key(**own, limits=KeyLimits(**limits | {"models": models}))

@@ -105,8 +105,16 @@ keys = Table(
     Column("digest", Text, nullable=False),
     Column("created_at", Text, nullable=False),
     Column("revoked_at", Text),
+    Column("budget_day_usd", Float),
+    Column("budget_month_usd", Float),
+    Column("rate_per_min", Float),
+    Column("models", Text),  # JSON list; NULL allows all
+    Column("max_path", Text),
     Column("admin", Boolean, nullable=False),  # may read every key's traces
-    Column("limits", Text, nullable=False),  # JSON of `KeyLimits`
+    Column("max_parallel", Integer),
+    Column("tokens_per_min", Float),
+    Column("target_calls", Float),
+    Column("target_cost_usd", Float),
     Index(
         "keys_by_name",
         "name",
