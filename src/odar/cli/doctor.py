@@ -20,7 +20,7 @@ from odar.catalogue import ModelCard
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import folded, print_json
-from odar.cli.traces import open_archive, parse_time
+from odar.cli.traces import open_archive
 from odar.engine import Odar
 from odar.errors import OdarError, SettingsError
 from odar.files import cache_folder
@@ -112,7 +112,7 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
         return
     try:
         with open_archive(settings) as archive:
-            overview = archive.overview(Filter(since=parse_time("7d")))
+            overview = archive.overview(Filter(since="7d"))
     except OdarError as error:
         yield Finding(
             "traces", False, f"cannot be read: {error}", "store.url = another place, or store.enabled = false"

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, get_args
 
 import click
@@ -25,7 +23,6 @@ from odar.traces.overview import warnings_of
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def filter_options(command: F) -> F:
@@ -42,10 +39,9 @@ def filter_options(command: F) -> F:
     @click.option("--feedback", type=click.Choice(get_args(Mark)), help="With this feedback.")
     @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
-    def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
-        others = {name: kwargs.pop(name) for name in Filter.__struct_fields__ if name in kwargs}
-        conditions = Filter(since=since and parse_time(since), until=until and parse_time(until), **others)
-        return command(*args, conditions=conditions, **kwargs)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in Filter.__struct_fields__ if name in kwargs}
+        return command(*args, conditions=Filter(**given), **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
@@ -138,21 +134,6 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
             file.write(json.dumps(trace, ensure_ascii=False) + "\n")
     if out != "-":
         notice(f"{plural(count, 'trace')} to {out}")
-
-
-def parse_time(text: str, now: datetime | None = None) -> str:
-    """A time as ISO 8601; "36h" is 36 hours ago.
-
-    >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
-    '2026-11-14T00:00:00+00:00'
-    """
-    if match := re.fullmatch(r"(\d+)([mhdw])", text):
-        try:
-            span = timedelta(**{_UNITS[match[2]]: int(match[1])})
-            return ((now or datetime.now(UTC)) - span).isoformat()
-        except OverflowError:
-            raise InputError(f"time {text!r} is too long ago") from None
-    return text
 
 
 @contextmanager

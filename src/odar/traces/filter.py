@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -14,6 +16,7 @@ from odar.traces.record import to_utc
 
 PathName = Literal["simple", "medium", "hard", "direct"]
 Status = Literal["ok", "error", "cancelled"]
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 Mark = Literal["right", "wrong", "none"]
 """What was said of an answer; "none" for answers without a mark."""
 Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
@@ -24,7 +27,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on traces; None matches every trace."""
 
     since: Text | None = None
-    """Earliest start, ISO 8601; UTC unless it has a time zone."""
+    """Earliest start: ISO 8601, in UTC unless it has a time zone, or "24h" for 24 hours ago."""
     until: Text | None = None
     """Latest start, exclusive."""
     path: PathName | None = None
@@ -46,11 +49,16 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utc_or_error(text: str) -> str:
-    """Return a user's time as UTC; raise InputError if it is not one."""
+    """Return a user's time as UTC: ISO 8601, or "36h" for 36 hours ago; raise InputError if it is neither."""
     try:
+        if match := re.fullmatch(r"(\d+)([mhdw])", text):
+            span = timedelta(**{_UNITS[match[2]]: int(match[1])})
+            return to_utc((datetime.now(UTC) - span).isoformat())
         return to_utc(text)
     except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
-        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None
+        raise InputError(
+            f"time {text!r} is not ISO 8601 (2026-11-15T10:30), nor an age (24h)"
+        ) from None
 
 
 def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
