@@ -33,6 +33,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
+    # which settings
     documented: dict[KeyPath, str] = {
         path: field.metadata["doc"]
         for path, _, field in iter_settings()
@@ -46,6 +47,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         paths = [path for path in paths if f"{key_name(path)}.".startswith(f"{key}.")]
         if not paths:
             raise UnknownName("setting", key, map(key_name, documented))
+    # their values and origins
     values = {path: _without_secrets(_value(settings, path)) for path in paths}
     if as_json:
         tree = {
@@ -65,7 +67,8 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         "value": list(map(_to_text, values.values())),
     }
     print_columns(columns, left=("from",), gap=2, folds=True)
-    if key in (None, "routing"):  # when the policy stops or goes on
+    # when the policy stops or goes on
+    if key in (None, "routing"):
         with suppress(OdarError), Odar(settings) as odar:
             if thresholds := odar.decide("What is the capital of France?").thresholds:
                 click.echo("\n  ".join(["\nfor a short question:", *thresholds]))

@@ -127,6 +127,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
     found = []
     models = local_models(settings)
     missing_bytes = 0
+    # weights that are downloaded, and files of the user
     for weights in known_weights().values():
         state = weights_status(weights)[0]
         used = weights.name in models
@@ -144,6 +145,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
                 found.append(Finding("local model", True, f"{model}: {size / 1e6:,.0f} MB"))
             except OdarError as error:
                 found.append(Finding("local model", False, str(error)))
+    # room for them
     if models:
         folder = next(place for place in (weights_folder(), *weights_folder().parents) if place.exists())
         free = shutil.disk_usage(folder).free

@@ -188,6 +188,7 @@ def _marks(trace: dict[str, Any]) -> str:
 def _print_summary(overview: dict[str, Any]) -> None:
     """Print totals of many traces: paths, spending, savings, cut-off answers, agreement."""
     savings, queries = overview["savings"], overview["queries"]
+    # paths and spending
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
@@ -196,9 +197,10 @@ def _print_summary(overview: dict[str, Any]) -> None:
     print_text(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     print_text(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded")
     click.echo()
+    # against asking slow every time
     dollars = [format_known(savings[name], "{:.4f}") for name in ("cost_usd", "always_slow_usd")]
     columns = {
-        "": ["actual", "one slow call a question", "saved"],
+        "": ["actual", "always slow", "saved"],
         "dollars": [*dollars, format_known(savings["usd_saved"], "{:+.4f}")],
         "calls": [f"{savings['calls']:,}", f"{savings['questions']:,}", f"{savings['calls_saved']:+,}"],
         "slow calls": [
@@ -210,6 +212,7 @@ def _print_summary(overview: dict[str, Any]) -> None:
     print_columns(columns)
     if savings["unpriced"]:
         print_text(f"without {savings['unpriced']:,} questions of unknown cost")
+    # what was asked, and what was cut off
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
     click.echo(f"\nfast answer changed by another agent: {changed}")
     for stages, count in overview["stages"].items():
@@ -217,6 +220,7 @@ def _print_summary(overview: dict[str, Any]) -> None:
     for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         print_text(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+    # what to know about these figures
     click.echo()
     print_text(savings["assumption"], dim=True)
     for warning in overview["warnings"]:

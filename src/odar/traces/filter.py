@@ -56,9 +56,7 @@ def utc_or_error(text: str) -> str:
             return to_utc((datetime.now(UTC) - span).isoformat())
         return to_utc(text)
     except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
-        raise InputError(
-            f"time {text!r} is not ISO 8601 (2026-11-15T10:30), nor an age (24h)"
-        ) from None
+        raise InputError(f"time {text!r} is not ISO 8601 (2026-11-15T10:30), nor an age (24h)") from None
 
 
 def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:

@@ -169,6 +169,7 @@ class Observations:
 
         The series is by `step` (day, hour or minute); up to `examples` questions with differing answers are shown.
         """
+        # the queries
         c = observations.c
         conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
         conditions += [] if since is None else [c.at >= utc_or_error(since)]
@@ -183,6 +184,7 @@ class Observations:
         today = datetime.now(UTC).date().isoformat()
         of_observing = spending.c.key_id.startswith(OBSERVATION), spending.c.day == today
         spent = select(func.sum(spending.c.cost_usd)).where(*of_observing)
+        # their results, together with the confidence sequence
         with self._database.read() as connection:
             rows = {
                 name: [_figures(row) for row in grouped(connection, conditions, *by, **_SUMS)]
