@@ -155,11 +155,11 @@ def announce_profile(settings: Settings) -> None:
     notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
 
 
-def origin() -> dict[str, str]:
-    """How a file is made, for the file itself: the command, the date and the version of odar."""
-    return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
-
-
 def command_line() -> str:
     """The command line, with passwords in addresses masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])
+
+
+def origin() -> dict[str, str]:
+    """How a file is made, for the file itself: the command, the date and the version of odar."""
+    return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}
