@@ -19,7 +19,6 @@ from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
-from odar.certificates import open_certificate
 from odar.config import load_settings
 from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
@@ -27,7 +26,7 @@ from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions
-from odar.planning import Planner
+from odar.planning import InstalledCertificate, Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
@@ -88,9 +87,10 @@ class Odar:
         policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
         self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
-        self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
-        certify = None if self.certificate is None else self.certificate.status
-        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
+        self.certificate = None
+        if calibration.made.get("certificate"):
+            self.certificate = InstalledCertificate(calibration, self.agents, self.alignment)
+        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, self.certificate)
 
     @observed("query", outermost=True)
     async def aask(
