@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.agents.agents import Agents
 from odar.agents.ledger import (
     IMAGE_TOKENS,
     TURN_TOKENS,
@@ -19,7 +22,9 @@ from odar.catalogue import ModelCard, Price
 from odar.conversation import Image, Message, Wire
 from odar.errors import BudgetExceeded
 from odar.types import Call, Step, Usage
+from support.engine import settings
 
+AGENTS = Agents(settings())
 PRICED = ModelCard("priced", "p", "priced", price=Price(1.0, 0.1, 10.0))
 UNKNOWN = ModelCard("unknown", "p", "unknown")
 MESSAGES = (Message("user", "hello"),)
@@ -117,7 +122,9 @@ some = st.none() | st.integers(0, 9)
 
 @given(some, some, st.integers(0, 9), st.none() | st.integers(0, 9))
 def test_a_request_can_only_tighten_limits(own, asked, deadline, sooner):
-    limits = Limits(deadline, own, own).tightened(sooner, asked, asked)
+    own_limits = replace(AGENTS.settings.limits, deadline_s=deadline, max_calls=own, max_cost_usd=own)
+    AGENTS.settings = replace(AGENTS.settings, limits=own_limits)
+    limits = AGENTS.ledger(asked, asked, sooner).limits
     for found, given_ in (
         (limits.calls, (own, asked)),
         (limits.cost_usd, (own, asked)),

@@ -31,23 +31,8 @@ class Limits:
     deadline_s: float
     calls: int | None = None
     cost_usd: float | None = None
-    configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
+    configured_deadline_s: float | None = None
     """The operator's deadline, if the request has a shorter one."""
-
-    def tightened(
-        self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
-    ) -> Limits:
-        """The stricter of these limits and those of a request.
-
-        >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
-        Limits(deadline_s=20, calls=6, cost_usd=0.5)
-        """
-        return Limits(
-            deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
-            calls=min((x for x in (self.calls, calls) if x is not None), default=None),
-            cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
-            configured_deadline_s=self.deadline_s,
-        )
 
 
 CallReservation = tuple[int, float]
