@@ -15,7 +15,7 @@ from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
-from odar.prices import find_price
+from odar.prices import find_price, table_date
 from odar.types import FAST, MAX_STAGES, SECOND, SLOW, Stage
 
 _REQUIRED: Any = object()
@@ -327,11 +327,11 @@ class Settings:
         others = {
             each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")
         }
-        price = entry.price.complete(known and known.price)
+        price = entry.price.complete(None if known is None else known.price)
         if known is not None:
             others["context"] = entry.context or known.context
             if price == known.price:
-                others["price_date"] = known.date
+                others["price_date"] = table_date()
         return ModelCard(name=name, id=entry.id or name, price=price, **others)
 
     def contexts(self, provider: str) -> dict[str, int]:

@@ -20,8 +20,7 @@ from odar.calibration_file import Source, Statistics
 from odar.errors import StoreError
 from odar.policy.energy import Alignment
 from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
-from odar.served.alignment import ServedAlignment, alignment_path
-from odar.served.drift import drift
+from odar.served.alignment import ServedAlignment, alignment_path, drift
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 from support.waiting import wait_until

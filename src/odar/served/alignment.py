@@ -12,7 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,6 @@ from odar.files import user_path
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.served.counts import SharedCounts
-from odar.served.drift import DriftReport
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 
@@ -40,6 +39,14 @@ _MIN_WEIGHT = 0.5
 _DAY_S = 86_400.0
 SHIPPED_ANSWERS = 100
 """Number of served answers that count as much as the shipped quantiles."""
+_ERRORS = 4.0
+"""Standard errors beyond which a shift is significant; more than 3, because samples of a question correlate."""
+_SHIFT = 0.5
+"""Minimum shift of the mean, in σ, that counts as drift."""
+_SPREAD = 1.5
+"""Minimum factor by which σ grows or shrinks that counts as drift."""
+_MIN_COMPARED = 30
+"""Minimum number of served candidates for a comparison."""
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
@@ -59,6 +66,23 @@ def alignment_path(settings: StoreSettings) -> Path:
 
         return Path(user_data_path("odar")) / "odar.alignment.json"
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
+
+
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """Served energies of one source, and how far they are from the calibrated ones."""
+
+    model: str
+    step: str
+    """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
+    count: float
+    """Served candidates, weighted by age."""
+    mean: float | None
+    deviation: float | None
+    drift_z: float | None
+    """The shift of the mean in standard errors; None if there are too few candidates to compare."""
+    drifting: bool
+    """Whether mean or deviation moved significantly, and far."""
 
 
 class ServedSource(NamedTuple):
@@ -139,7 +163,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
             if not source.signal:
                 step = steps.get(source.prompt_md5, source.prompt_md5[:8])
                 histogram = served.get(source, Histogram())
-                rows.append(DriftReport.of(source.model, step, histogram, self.calibrated.get(source)))
+                rows.append(drift_report(source.model, step, histogram, self.calibrated.get(source)))
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
@@ -215,3 +239,30 @@ class _SignalCounts:
 
 def _others_part(histogram: Histogram) -> float:
     return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / histogram.count) if histogram.count else 0.0
+
+
+def drift_report(model: str, step: str, served: Histogram, calibrated: Statistics | None) -> DriftReport:
+    """The energies of a source, compared with those of its calibration if there is one."""
+    alignment = served.alignment()
+    if alignment is None:
+        return DriftReport(model, step, served.count, None, None, None, drifting=False)
+    z, drifting = (None, False) if calibrated is None else drift(alignment, served.count, calibrated)
+    return DriftReport(model, step, served.count, alignment.mean, alignment.deviation, z, drifting)
+
+
+def drift(served: Alignment, count: float, calibrated: Statistics) -> tuple[float | None, bool]:
+    """The shift of the mean of served energies in standard errors, and whether they drifted.
+
+    None if there are too few energies to compare.
+    """
+    if count < _MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
+        return None, False
+    shift = (served.mean - calibrated.mean) / calibrated.deviation
+    spread = served.deviation / calibrated.deviation
+    # Both means are estimates. The larger σ is used, so that a wider spread is not taken for a shift.
+    error = math.sqrt(1 / count + 1 / calibrated.count)
+    z = shift / (max(1.0, spread) * error)
+    moved = abs(z) > _ERRORS and abs(shift) > _SHIFT
+    # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
+    widened = abs(math.log(spread)) / error > _ERRORS and not 1 / _SPREAD < spread < _SPREAD
+    return z, moved or widened
