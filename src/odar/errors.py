@@ -90,7 +90,6 @@ class ProviderError(OdarError):
     """
 
     what = "failed"
-    retries = 0
 
     def __init__(
         self,
@@ -104,6 +103,7 @@ class ProviderError(OdarError):
         may_be_billed: bool = True,
         body: str | None = None,
         reached: bool = True,
+        retries: int = 0,
         local: bool = False,
     ) -> None:
         super().__init__(message)
@@ -115,6 +115,7 @@ class ProviderError(OdarError):
         self.may_be_billed = may_be_billed
         self.body = body
         self.reached = reached
+        self.retries = retries
         self.local = local
 
 

@@ -247,7 +247,7 @@ class Planner:
         lengths = without_prompts(self._lengths) if unchanged else self._lengths
         plan = make_plan(query, estimate, team.assignment, cards, dial, options.session, lengths)
         # what the dial and the limits of this request add
-        money_limited = not team.plain and team.ledger.limits.cost_usd is not None
+        money_limited = not team.plain and team.ledger.max_cost_usd is not None
         plan = dataclasses.replace(
             plan,
             value_usd=value_of(plan, dial, self.reference_usd) * factor,
@@ -276,7 +276,7 @@ class Planner:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
+            passed = f"the deadline of {ledger.deadline_s:g} s passed"
             raise DeadlineExceeded(f"{passed} before the question was looked at; ask again") from None
 
 

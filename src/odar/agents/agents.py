@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from odar.agents.ledger import Ledger, Limits
+from odar.agents.ledger import Ledger
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team, token_limit
 from odar.calibration_file import Source
@@ -84,8 +84,7 @@ class Agents:
                 raise InputError(f"{name} = {value!r} is not a limit; it must be a number of at least 0")
             both = (getattr(self.settings.limits, name), value)
             lowest[name] = min((limit for limit in both if limit is not None), default=None)
-        configured_s = self.settings.limits.deadline_s
-        return Ledger(Limits(lowest["deadline_s"], lowest["max_calls"], lowest["max_cost_usd"], configured_s))
+        return Ledger(**lowest, configured_deadline_s=self.settings.limits.deadline_s)
 
     def sources(self) -> dict[tuple[str, Step], Source]:
         """The source of free energies of each agent's default model at each of its steps."""

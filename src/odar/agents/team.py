@@ -210,7 +210,7 @@ class Team:
         card = card or self.cards[agent]
         parameters = self.query.parameters
         if self.plain:
-            priced = self.ledger.limits.cost_usd is not None
+            priced = self.ledger.max_cost_usd is not None
             return plain_request_template(card, parameters, self.ledger.time_left(), priced=priced)
         if (agent, card.name) not in self._templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
@@ -367,7 +367,7 @@ class Team:
             protocol="anthropic" if kind == "anthropic" else "openai",
             forward=provider.forward if provider else (),
             fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
-            cost_limited=self.ledger.limits.cost_usd is not None,
+            cost_limited=self.ledger.max_cost_usd is not None,
             efforts=card.efforts,
         )
         if note:
