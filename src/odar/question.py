@@ -229,7 +229,9 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
         runs.append(list(_LISTED.finditer(text, headings[-1].start())))
     if ")" in text:
         runs.append(_last_run(_OPTION_INLINE.finditer(text)))
-    for run in filter(_is_long_enough, runs):
+    for run in runs:
+        if len(run) < 2:
+            continue
         start = run[0].start()
         line_end = text.find("\n", run[-1].end())
         end = len(text) if line_end == -1 else line_end
@@ -241,10 +243,6 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
             rest = f"{text[: heading.start() if heading else start].rstrip()}\n{text[end:].lstrip()}"
             return rest.strip(), tuple(option[:80] for option in options)
     return text, ()
-
-
-def _is_long_enough(run: list[re.Match[str]]) -> bool:
-    return len(run) > 1
 
 
 def _are_options(run: list[re.Match[str]], before: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
@@ -18,17 +18,14 @@ from odar.policy.dial import Dial
 from odar.prices import find_price, table_date
 from odar.types import FAST, MAX_STAGES, SECOND, SLOW, Stage
 
-_REQUIRED: Any = object()
 POLICIES = ("cascade", "paper")
 """Names of the policies; any other value of `policy` is a fixed list of stages."""
 LOG_FORMATS = ("text", "json")
-IMAGE_URLS = ("public", "any", "none")
-SIMILARITIES = ("lexical", "none")
 
 
 def setting(
     doc: str,
-    default: Any = _REQUIRED,
+    default: Any = MISSING,
     *,
     ge: float = -math.inf,
     gt: float = -math.inf,
@@ -37,10 +34,8 @@ def setting(
 ) -> Any:
     """A dataclass field with documentation and bounds; with `choices`, one of these words."""
     metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "choices": choices}
-    if default is _REQUIRED:
-        return field(metadata=metadata)
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -99,7 +94,7 @@ class FusionSettings:
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
     similarity: str = setting(
-        "how free text is compared: lexical, or none for exactly", "lexical", choices=SIMILARITIES
+        "how free text is compared: lexical, or none for exactly", "lexical", choices=("lexical", "none")
     )
 
 
@@ -142,7 +137,9 @@ class GatewaySettings:
         32.0,
         gt=0,
     )
-    image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
+    image_urls: str = setting(
+        "image URLs that are passed on: public, any or none", "public", choices=("public", "any", "none")
+    )
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
     drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)
     sessions: int = setting(
