@@ -107,7 +107,7 @@ def models_of_servers(providers: Tables) -> DefaultModels | None:
 
 
 def served_models(base_url: str) -> dict[str, float]:
-    """The chat models that a server lists, with their billions of parameters, 0 if unknown; none if it is silent."""
+    """The chat models that a server lists, and their billions of parameters (0 if unknown)."""
     listed = _get(f"{base_url.rstrip('/')}/models")
     entries = listed.get("data") if isinstance(listed, dict) else None
     found = {}

@@ -296,9 +296,9 @@ class Settings:
         if effort:
             listed = self.models.get(model)
             card = self._card(base, listed) if listed else replace(self.card(base), scores={})
-            server = self.providers.get(card.provider)
             listed = listed or self.models.get(base)
-            return replace(card.at_effort(effort, server.kind if server else "", listed=bool(listed)), name=model)
+            kind = self.providers[card.provider].kind
+            return replace(card.at_effort(effort, kind, listed=bool(listed)), name=model)
         if model in self.models:
             return self._card(model, self.models[model])
         if model.startswith("gguf:"):
@@ -319,8 +319,7 @@ class Settings:
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
         """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
-        server = self.providers.get(entry.provider)
-        known = find_price(entry.provider, server.base_url, entry.id or name) if server else None
+        known = find_price(entry.provider, self.providers[entry.provider].base_url, entry.id or name)
         others = {
             each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")
         }
@@ -371,17 +370,19 @@ class Settings:
         )
 
     def check(self) -> None:
-        """Raise SettingsError if settings contradict each other or name unknown models or providers."""
-        self.check_routing()
+        """Raise UsageError if settings contradict each other or name unknown models or providers."""
         for name, provider in self.providers.items():
             if reserved := sorted(RESERVED.intersection(provider.forward)):
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
+        for entry in self.models.values():
+            if entry.provider not in self.providers:
+                raise UnknownName("provider", entry.provider, self.providers)
         for agent in self.agent_names:
             for model in self.models_of(agent):
-                if (used := self.card(model).provider) not in self.providers:
-                    raise UnknownName("provider", used, self.providers)
+                self.card(model)
+        self.check_routing()
 
     def check_routing(self) -> None:
         """Raise SettingsError if thresholds, stages or the dial contradict each other."""

@@ -360,19 +360,18 @@ class Team:
         parameters = self.query.parameters
         if parameters is NO_PARAMETERS:
             return parameters
-        provider = self.settings.providers.get(card.provider)
-        kind = provider.kind if provider else ""
+        provider = self.settings.providers[card.provider]
         chosen, note = select_fields(
             parameters,
-            protocol="anthropic" if kind == "anthropic" else "openai",
-            forward=provider.forward if provider else (),
+            protocol="anthropic" if provider.kind == "anthropic" else "openai",
+            forward=provider.forward,
             fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
             cost_limited=self.ledger.max_cost_usd is not None,
             efforts=card.efforts,
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
-        if parameters.tools and kind == "local":
+        if parameters.tools and provider.kind == "local":
             self.shortcuts.append(f"{card.provider}: models in this process get no tools")
         requested = {"temperature": parameters.temperature, "top_p": parameters.top_p, "seed": parameters.seed}
         if refused := [name for name, value in requested.items() if value is not None and name in template.drop]:
@@ -436,7 +435,7 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
+        kind = self.settings.providers[card.provider].kind
         given = request.parameters
         # a client that sets a limit, tools or a format gets the answer as it is
         set_by_client = given.max_tokens is not None or given.tools or given.format is not None
