@@ -268,8 +268,6 @@ class Planner:
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
         """Estimate d(x), given the turns before the question."""
-        if ledger.time_left() > 0 and self.estimator.is_instant(query):
-            return self.estimator.estimate_now(query)
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
                 return await self.estimator.estimate(query)

@@ -455,7 +455,7 @@ class Call:
     retries: int = 0
     error: str | None = None
     began_s: float | None = None
-    """Seconds from the start of the query; None in old records."""
+    """Seconds from the start of the query; None if the caller made the call."""
     error_summary: str | None = None
     """The error without what the provider said, which may quote the request."""
 
