@@ -63,7 +63,6 @@ class Statistics:
 
     @property
     def alignment(self) -> Alignment:
-        """μ and σ."""
         return Alignment(self.mean, self.deviation)
 
     @property

@@ -115,7 +115,6 @@ class NextStep:
 
     @property
     def slow_usd(self) -> float | None:
-        """Expected price of one call to the slow agent."""
         return self.plan.prices.get(SLOW)
 
     def to_dict(self) -> dict[str, Any]:

@@ -90,7 +90,6 @@ class AsyncEstimator:
         return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
-        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
@@ -229,13 +228,7 @@ class Planner:
         return dataclasses.replace(assignment, models={**assignment.models, **kept})
 
     async def plan(self, team: Team, policy: Policy, options: AskOptions) -> Plan:
-        """Make the plan of a team's question; what takes long is done in threads.
-
-        Args:
-            team: the agents with their models, the question and its limits; the deadline includes the estimate.
-            policy: decides about it.
-            options: dial, conversation and the longest path.
-        """
+        """Make the plan of a team's question within its deadline; what takes long is done in threads."""
         query = team.query
         dial = self._agents.settings.dial(options.dial)
         factor = await run_in_thread(partial(self._targets.factor, options.scope, dial)) if dial.target else 1.0
@@ -290,16 +283,7 @@ def make_plan(
     """Make the plan of a question from its difficulty: kind, prices and conversation.
 
     What depends on the request's policy and limits is missing: `value_usd` (see `value_of`), `worst_usd`, `policy`,
-    `max_path` and `forced`.
-
-    Args:
-        query: the question.
-        estimate: its difficulty.
-        assignment: its expert and models.
-        cards: these models.
-        dial: what a right answer is worth.
-        session: its conversation.
-        lengths: usual lengths of each agent's prompts and answers.
+    `max_path` and `forced`. `cards` are the models of the assignment.
     """
     kind, plausible = request_kind(query)
     cached = {} if session is None else session.cached

@@ -178,7 +178,6 @@ class ObserveSettings:
 
     @property
     def used_share(self) -> float:
-        """The share of questions that are observed."""
         default = 0.2 if self.enabled else 0.0
         return default if self.share is None else self.share
 

@@ -59,7 +59,6 @@ class Ask(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """The prompt that is used."""
         if self.verify:
             return Step.VERIFY
         return Step.ANSWER if self.agent in CHEAP_AGENTS else Step.SOLVE
@@ -94,12 +93,10 @@ class Stage:
 
     @property
     def agents(self) -> frozenset[str]:
-        """The agents of this stage."""
         return frozenset(ask.agent for ask in self.asks)
 
     @property
     def calls(self) -> int:
-        """Number of model calls."""
         return sum(ask.samples for ask in self.asks)
 
     @property
@@ -522,7 +519,6 @@ class Trace:
 
     @property
     def path(self) -> Route:
-        """Simple, medium or hard: no slow call, one, or several."""
         return path_of(decision.stage for decision in self.decisions if decision.stage is not None)
 
 

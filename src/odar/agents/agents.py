@@ -99,7 +99,6 @@ class Agents:
         return configured_source(self.settings, self.prompts.exact[step].md5, self.settings.card(model), agent)
 
     def prompt_steps(self) -> dict[str, str]:
-        """The step of every known prompt by its MD5."""
         return prompt_steps(self.settings.prompts)
 
 
