@@ -140,9 +140,9 @@ class Ledger:
         Args:
             ask: the agent and its task.
             card: the model.
-            request: the request.
+            request: what is sent, with a timeout of at most the remaining time.
             read: all messages that are billed as input.
-            send: sends the request, with a timeout of at most the remaining time.
+            send: sends the request.
 
         Raises:
             ProviderError: it failed; the ledger contains the failed call.
@@ -158,49 +158,46 @@ class Ledger:
         )
         reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
-        # send it; these values hold if it is cancelled or times out
-        samples = request.n
-        usage = Usage()
-        retries = 0
-        error: str | None = CANCELLED
-        summary: str | None = CANCELLED
+        call = Call(
+            step=ask.step,
+            agent=ask.agent,
+            provider=card.provider,
+            model=card.name,
+            samples=request.n,
+            usage=Usage(),
+            cost_usd=None,
+            seconds=0.0,
+            error=CANCELLED,  # unless it returns or fails
+            began_s=started,
+            error_summary=CANCELLED,
+        )
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
                 reply = await send(request)
             # Some servers send more completions than were asked for.
             samples = max(1, min(len(reply.completions), request.n))
-            error = summary = None
-            usage = reply.usage
-            retries = reply.retries
+            call = replace(
+                call, samples=samples, usage=reply.usage, retries=reply.retries, error=None, error_summary=None
+            )
             return reply
         except TimeoutError:
-            error = summary = f"{card.provider} gave no answer within {timeout_s:g} s"
+            error = f"{card.provider} gave no answer within {timeout_s:g} s"
+            call = replace(call, error=error, error_summary=error)
             raise ProviderTimeout(error, provider=card.provider, retryable=True) from None
         except ProviderError as failure:
-            samples = request.n if failure.reached else 0
-            retries = failure.retries
-            error = one_line(failure)
-            summary = summary_of(failure)
-            usage = Usage() if failure.may_be_billed else NO_USAGE
+            call = replace(
+                call,
+                samples=request.n if failure.reached else 0,
+                usage=Usage() if failure.may_be_billed else NO_USAGE,
+                retries=failure.retries,
+                error=one_line(failure),
+                error_summary=summary_of(failure),
+            )
             raise
         finally:
             # charge what it cost, which is unknown without a price or a report of its tokens
-            cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
-            call = Call(
-                step=ask.step,
-                agent=ask.agent,
-                provider=card.provider,
-                model=card.name,
-                samples=samples,
-                usage=usage,
-                cost_usd=cost,
-                seconds=self.seconds() - started,
-                retries=retries,
-                error=error,
-                began_s=started,
-                error_summary=summary,
-            )
-            self.settle(reservation, call)
+            cost = card.price.cost(call.usage) if card.price else (0.0 if call.usage == NO_USAGE else None)
+            self.settle(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
 
     def spend(self) -> Spend:
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)

@@ -31,7 +31,7 @@ class Measurements:
     alignment: ServedAlignment
 
     def state_after(self, state: State, stage: Stage, new: Sequence[Candidate], team: Team) -> State:
-        """The state after a stage with its new candidates, which are measured; silent agents are not asked again."""
+        """The state after a stage, with its candidates measured; silent agents are not asked again."""
         measured: list[Candidate] = []
         opinions = list(state.opinions)
         for candidate in new:
