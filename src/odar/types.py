@@ -93,10 +93,12 @@ class Stage:
 
     @property
     def agents(self) -> frozenset[str]:
+        """The agents of this stage."""
         return frozenset(ask.agent for ask in self.asks)
 
     @property
     def calls(self) -> int:
+        """Number of model calls."""
         return sum(ask.samples for ask in self.asks)
 
     @property
@@ -519,6 +521,7 @@ class Trace:
 
     @property
     def path(self) -> Route:
+        """Simple, medium or hard: no slow call, one, or several."""
         return path_of(decision.stage for decision in self.decisions if decision.stage is not None)
 
 
