@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from odar.agents.agents import Agents
-from odar.agents.measure import Measurements, size_of
+from odar.agents.measure import count_served, size_of, state_after
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
@@ -86,7 +86,6 @@ class Odar:
         # used for every question
         policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
         self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
-        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = None
         if calibration.made.get("certificate"):
             self.certificate = InstalledCertificate(calibration, self.agents, self.alignment)
@@ -132,7 +131,7 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decision))
                 if stream.committed and not candidates:  # no other agent can continue this text
                     raise team.error()
-                measure = partial(self.measurements.state_after, state, stage, candidates, team)
+                measure = partial(state_after, state, stage, candidates, team, self.alignment)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
             # the winner
             if not state.candidates:
@@ -146,7 +145,7 @@ class Odar:
         finally:
             await team.close()
             self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
-        self.measurements.count_served(state.candidates, team)
+        count_served(state.candidates, team, self.alignment)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
         return Answer(trace.winner.text, trace.winner.answer, trace)
 
@@ -167,7 +166,7 @@ class Odar:
         policy, team = self._open(question, options)
         team.check_images(*team.cards)
         plan = await self.planner.plan(team, policy, options)
-        dry_run = DryRun(policy, team, self.measurements, partial(self._verdict, policy, team))
+        dry_run = DryRun(policy, team, self.alignment, partial(self._verdict, policy, team))
         return await dry_run.next_step(plan, given)
 
     def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:

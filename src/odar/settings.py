@@ -295,9 +295,9 @@ class Settings:
         if effort:
             listed = self.models.get(model)
             card = self._card(base, listed) if listed else replace(self.card(base), scores={})
+            server = self.providers.get(card.provider)
             listed = listed or self.models.get(base)
-            kind = self.providers[card.provider].kind
-            return replace(card.at_effort(effort, kind, listed=bool(listed)), name=model)
+            return replace(card.at_effort(effort, server.kind if server else "", listed=bool(listed)), name=model)
         if model in self.models:
             return self._card(model, self.models[model])
         if model.startswith("gguf:"):
@@ -318,7 +318,8 @@ class Settings:
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
         """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
-        known = find_price(entry.provider, self.providers[entry.provider].base_url, entry.id or name)
+        server = self.providers.get(entry.provider)  # the settings of a recording have none
+        known = find_price(entry.provider, server.base_url, entry.id or name) if server else None
         others = {
             each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")
         }
