@@ -361,13 +361,9 @@ class Settings:
 
     def with_default_models(self) -> Settings:
         """Settings in which no agent has alternatives: every question goes to the default models (SPEC 4.4)."""
-        return replace(
-            self,
-            fast=replace(self.fast, alternatives=()),
-            second=self.second and replace(self.second, alternatives=()),
-            slow=replace(self.slow, alternatives=()),
-            agents={name: replace(agent, alternatives=()) for name, agent in self.agents.items()},
-        )
+        agents = {name: replace(self.agent(name), alternatives=()) for name in self.agent_names}
+        fast, second, slow = agents.pop(FAST), agents.pop(SECOND, None), agents.pop(SLOW)
+        return replace(self, fast=fast, second=second, slow=slow, agents=agents)
 
     def check(self) -> None:
         """Raise UsageError if settings contradict each other or name unknown models or providers."""
