@@ -20,7 +20,7 @@ from odar.agents.team import agent_request_template
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, SettingsError
 from odar.lab.recording.schema import sum_costs
-from odar.providers.http import RETRY
+from odar.providers.http import ATTEMPTS
 from odar.settings import Settings
 from odar.types import Ask, Call, Query
 
@@ -67,7 +67,7 @@ def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
     used: Counter[tuple[str, str]] = Counter()
     unknown = set()
     for call in calls:
-        used[call.provider, REQUESTS] += RETRY.attempts if call.failed else 1 + call.retries
+        used[call.provider, REQUESTS] += ATTEMPTS if call.failed else 1 + call.retries
         if call.usage.input is None or call.usage.output is None:
             unknown.add((call.provider, TOKENS))
         else:
