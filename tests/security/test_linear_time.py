@@ -23,7 +23,7 @@ from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
 from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
-from odar.policy.similarity import answer_form, asks_for_choice, lexical
+from odar.policy.similarity import asks_for_choice, is_free_text, lexical
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.base import Delta
 from odar.providers.openai import StreamedReply, ThinkingFilter
@@ -107,7 +107,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "answer": find_answer,
     "judgment": extract_judgment,
     "concluding number": concluding_number,
-    "form": answer_form,
+    "form": is_free_text,
     "choice": asks_for_choice,
     "kind of answer": lambda text: answer_kind(text, text[-300:]),
     "tokens of the answer": find_tokens,
