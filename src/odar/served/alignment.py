@@ -117,7 +117,8 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._waiting_of: Counter[str] = Counter()
         """Number of waiting values, by key."""
         self._signal_counts = _SignalCounts({})
-        self._calibrated_tables: dict[Source, QuantileTables] = {}
+        measured = {source: each for source, each in calibrated.items() if each.quantiles is not None}
+        self._calibrated_tables = {source: each.tables for source, each in measured.items()}
 
     def find(self, source: Source) -> Alignment | None:
         """The calibrated μ and σ of this source, or None if they are unknown."""
@@ -127,10 +128,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
 
     def tables(self, source: Source) -> QuantileTables:
         """The quantiles of the signals of this source, with the shipped ones for those that are unknown."""
-        calibrated = self.calibrated.get(source)
-        if calibrated is not None and calibrated.quantiles is not None:
-            if source not in self._calibrated_tables:
-                self._calibrated_tables[source] = calibrated.tables
+        if source in self._calibrated_tables:
             return self._calibrated_tables[source]
         self.read()
         return self._signal_counts.tables(source, CURRENT_KEY.get())
