@@ -128,7 +128,9 @@ class ForwardEndpoint(Endpoint):
             cost_limited=ledger.max_cost_usd is not None,
         )
         # forward it, and charge the key
-        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
+        providers = service.odar.agents.providers
+        _ = providers[card.provider]  # one that cannot be opened is not billed
+        forward = partial(providers.forward, card.provider, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
