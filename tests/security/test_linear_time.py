@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from odar.conversation import ToolCall
 from odar.difficulty.base import open_estimator
 from odar.difficulty.text import mask_latex
 from odar.policy.answers import extract_judgment, find_answer
@@ -24,7 +25,7 @@ from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
 from odar.policy.similarity import asks_for_choice, is_free_text, lexical
 from odar.providers.anthropic import StreamedMessage
-from odar.providers.base import Delta, ToolCallDelta
+from odar.providers.base import Delta
 from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.question import core_question
 from odar.serving.protocols.chat import ChatStream
@@ -210,10 +211,10 @@ for writer in (ChatStream, MessageStream, ResponseStream):
         f"{writer.__name__}, text": partial(write_stream, writer, lambda _: Delta(WORDS)),
         f"{writer.__name__}, thinking": partial(write_stream, writer, lambda _: Delta(thinking=WORDS)),
         f"{writer.__name__}, arguments": partial(
-            write_stream, writer, lambda _: Delta(tool_calls=(ToolCallDelta(0, "a", "f", WORDS),))
+            write_stream, writer, lambda _: Delta(tool_calls=((0, ToolCall("a", "f", WORDS)),))
         ),
         f"{writer.__name__}, calls": partial(
-            write_stream, writer, lambda number: Delta(tool_calls=(ToolCallDelta(number, "a", "f", "{}"),))
+            write_stream, writer, lambda number: Delta(tool_calls=((number, ToolCall("a", "f", "{}")),))
         ),
     }
 
