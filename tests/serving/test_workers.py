@@ -24,7 +24,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError
-from odar.serving.keys import KeyCache, KeyLimits, create_key
+from odar.serving.keys import KeyCache, create_key
 from odar.serving.metrics import Metrics
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
@@ -202,7 +202,7 @@ async def serving(folder: Path, up: FaultServer, count: int, *arguments: str, **
 
 def limited_key(folder: Path, **limits: Any) -> dict[str, str]:
     with closing(Database(StoreSettings(url=str(folder / "odar.db")))) as database:
-        _, secret = create_key(database, "k", KeyLimits(**limits))
+        _, secret = create_key(database, "k", **limits)
     return {"authorization": f"Bearer {secret}"}
 
 

@@ -107,7 +107,7 @@ class ConcurrencyLimit:
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""
-        rate = key.limits.rate_per_min
+        rate = key.rate_per_min
         if rate is None:
             return
         now = self._clock()

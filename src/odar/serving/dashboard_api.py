@@ -279,8 +279,8 @@ def _models(view: _View) -> dict[str, Any]:
         for i, name in enumerate(settings.models_of(agent)):
             agents.setdefault(name, []).append({"agent": agent, "default": i == 0})
     names = dict.fromkeys([*agents, *settings.models])
-    if key is not None and key.limits.models is not None and not key.admin:
-        names = {name: None for name in names if name in key.limits.models}
+    if key is not None and key.models is not None and not key.admin:
+        names = {name: None for name in names if name in key.models}
     providers = {settings.card(name).provider for name in names}
     drift = [dataclasses.asdict(row) for row in service.drift_report()]
     breakers = service.metrics.breaker_reports()

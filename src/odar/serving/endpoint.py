@@ -154,7 +154,7 @@ class Endpoint:
         if model is None:
             return
         query = request.query
-        if state.key is not None and state.key.limits.needs_reservation:
+        if state.key is not None and state.key.needs_reservation:
             query = with_max_tokens(query, self._service.settings.limits.max_tokens)
         # Where requests are observed, the model is not the one of the request.
         state.request = dataclasses.replace(request, model=model, query=query)
@@ -195,7 +195,7 @@ class Endpoint:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service = self._service
         key = state.key
-        if key is None or service.store is None or not key.limits.needs_reservation:
+        if key is None or service.store is None or not key.needs_reservation:
             ledger = request_ledger(service.odar, state.request)
         else:
             budgets = service.store.budgets

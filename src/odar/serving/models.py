@@ -55,7 +55,7 @@ class ServedModels:
         await self._check_providers()
         names = [*DIAL_MODELS, *(name for name, path in PATH_MODELS.items() if allows_path(key, path))]
         names += [name for name, provider in self._usable.items() if provider not in self._unreachable]
-        allowed = key.limits.models if key is not None else None
+        allowed = key.models if key is not None else None
         return [name for name in names if allowed is None or name in allowed]
 
     def entry(self, name: str) -> dict[str, Any]:

@@ -43,7 +43,7 @@ async def reserve(
         ApiError: 403 if a price is unknown.
         KeyRefused: no walk fits the key's limits.
     """
-    measure = partial(walk_needs, odar, request.query, options, priced=key.limits.has_budget)
+    measure = partial(walk_needs, odar, request.query, options, priced=key.has_budget)
     offers = await run_by_size(size, measure)
     limits = request_ledger(odar, request).limits
     max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
@@ -61,7 +61,7 @@ async def reserve(
         raise
     if reserved.choice:
         options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
-    ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
+    ledger = request_ledger(odar, request, reserved.need.usd if key.has_budget else None)
     return reserved, options, ledger
 
 
@@ -71,7 +71,7 @@ def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) ->
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    return budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
+    return budgets.settle(reserved, ledger.charged_usd() if key.has_budget else spend.cost_usd, tokens)
 
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:

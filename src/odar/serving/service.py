@@ -104,9 +104,9 @@ class Service:
         """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
         name = request.model
         extras = request.extras
-        if key is not None and key.limits.models is not None and name not in key.limits.models:
+        if key is not None and key.models is not None and name not in key.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
-        max_path = None if key is None or key.limits.max_path is None else Route(key.limits.max_path)
+        max_path = None if key is None or key.max_path is None else Route(key.max_path)
         dial = extras.read_dial()
         path = None if extras.path is None else Route(extras.path)
         if self._passes_through(name, key):
@@ -139,7 +139,7 @@ class Service:
 
     def _check_agents(self, model: str, key: Key | None) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
-        if key is None or key.limits.max_path != Route.SIMPLE:
+        if key is None or key.max_path != Route.SIMPLE:
             return
         settings = self.settings
         asked = settings.card(model)
@@ -190,8 +190,7 @@ def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, s
     """
     if key is None:
         return requested, "request"
-    limits = key.limits
-    limit = Dial.from_options(target_calls=limits.target_calls, target_cost_usd=limits.target_cost_usd)
+    limit = Dial.from_options(target_calls=key.target_calls, target_cost_usd=key.target_cost_usd)
     if limit is None:
         return requested, f"request of key {key.id}"
     lower = requested and requested.target == limit.target and requested.target_value < limit.target_value
