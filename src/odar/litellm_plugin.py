@@ -29,7 +29,7 @@ from odar.options import AskOptions
 from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
-from odar.serving.protocols.chat import read_chat, write_chat
+from odar.serving.protocols.chat import ChatReply, read_chat
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.reply import deltas_of, odar_object, usage_of
 from odar.types import FAST, SECOND, SLOW, Answer
@@ -79,7 +79,7 @@ class OdarLLM:
     async def acompletion(self, **fields: Any) -> Any:
         request = _read_request(fields)
         answer = await self._ask(request, fields)
-        reply = type(fields["model_response"])(**write_chat(answer, request))
+        reply = type(fields["model_response"])(**ChatReply(request, answer.trace.id).body(answer))
         reply._hidden_params["response_cost"] = 0.0  # every call has been charged already
         return reply
 

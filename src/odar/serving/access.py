@@ -82,13 +82,9 @@ class AccessPolicy:
             raise ApiError(error.status, message, error.code) from None
 
     def _verify_key(self, headers: Headers) -> Key:
-        secret, authorization = b"", b""
-        for name, value in headers:
-            if name == b"x-api-key":
-                secret = value
-            elif name == b"authorization":
-                authorization = value
-        scheme, _, token = authorization.partition(b" ")
+        given = dict(headers)
+        secret = given.get(b"x-api-key", b"")
+        scheme, _, token = given.get(b"authorization", b"").partition(b" ")
         if not secret and scheme.lower() == b"bearer":
             secret = token.strip()
         if not secret:

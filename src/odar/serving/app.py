@@ -71,7 +71,17 @@ def create_app(
         publishing.cancel()
         await service.close()
 
-    endpoints = _endpoints(service)
+    # conversations are posted to these
+    stores_responses = store is not None and settings.store.responses
+    endpoints = {
+        "/v1/chat/completions": Endpoint(service, CHAT),
+        "/v1/messages": Endpoint(service, MESSAGES),
+        "/v1/responses": (StoredResponses if stores_responses else Endpoint)(service, RESPONSES),
+        "/v1/decision": DecisionEndpoint(service, DECISION),
+        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
+        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
+        "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
+    }
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
         *_UTILITY_ROUTES,
@@ -91,22 +101,6 @@ def create_app(
         )
     app.state.service = service
     return app
-
-
-def _endpoints(service: Service) -> dict[str, Endpoint]:
-    """Return the endpoints to which conversations are posted, by path."""
-    responses: Endpoint = Endpoint(service, RESPONSES)
-    if service.store is not None and service.settings.store.responses:
-        responses = StoredResponses(service, RESPONSES, service.store)
-    return {
-        "/v1/chat/completions": Endpoint(service, CHAT),
-        "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": responses,
-        "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
-        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
-        "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
-    }
 
 
 async def _models(request: Request) -> Response:

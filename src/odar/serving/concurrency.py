@@ -45,7 +45,6 @@ class ConcurrencyLimit:
     ) -> None:
         self.limit = limit
         self._workers = workers or Workers()
-        self.in_flight = 0
         self.draining = False
         self._clock = clock
         self._in_flight_of: Counter[str] = Counter()
@@ -55,6 +54,11 @@ class ConcurrencyLimit:
         """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
         self._buckets_of: dict[str, tuple[float, float]] = {}
         """The level of each key's bucket of requests, and when it was computed."""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight of this worker."""
+        return self._workers.in_flight[self._workers.number]
 
     def acquire(self, key: Key | None = None) -> None:
         """Count a new request of a key, or of this machine.
@@ -76,7 +80,7 @@ class ConcurrencyLimit:
                 raise _overloaded(f"requests of this key: {busy}")
             self.count_request(key)
             self._in_flight_of[key.id] += 1
-        self._count(1)
+        self._workers.in_flight[self._workers.number] += 1
 
     def hold_memory(self, key: Key | None, size: int) -> None:
         """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
@@ -94,16 +98,12 @@ class ConcurrencyLimit:
 
     def release(self, key: Key | None = None, size: int = 0) -> None:
         """Count a finished request, and the bytes of its body."""
-        self._count(-1)
+        self._workers.in_flight[self._workers.number] -= 1
         id_ = "" if key is None else key.id
         for counter, count in ((self._bytes_of, size), (self._in_flight_of, key is not None)):
             counter[id_] -= count
             if not counter[id_]:
                 del counter[id_]
-
-    def _count(self, change: int) -> None:
-        self.in_flight += change
-        self._workers.in_flight[self._workers.number] = self.in_flight
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""

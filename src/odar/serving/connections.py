@@ -76,21 +76,21 @@ class ConnectionLimits:
 
     @property
     def open(self) -> int:
-        return self._open.total()
+        return self._workers.connections[self._workers.number]
 
     def acquire(self, peer: str) -> bool:
         """Count a connection of this peer; return False if it has too many."""
-        if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
+        if self._open[peer] >= min(self.per_peer, self.most - self.open):
             return False
         self._open[peer] += 1
-        self._workers.connections[self._workers.number] = self.open
+        self._workers.connections[self._workers.number] += 1
         return True
 
     def release(self, peer: str) -> None:
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
-        self._workers.connections[self._workers.number] = self.open
+        self._workers.connections[self._workers.number] -= 1
 
 
 def peer_key(address: str) -> str:

@@ -29,7 +29,6 @@ from odar.question import core_question
 from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
 from odar.serving.exchange import (
     JSON_HEADERS,
-    CancelOnDisconnect,
     ClientLeft,
     Exchange,
     Receive,
@@ -47,7 +46,7 @@ from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
 from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
-from odar.serving.store import Store
+from odar.traces.archive import Archive
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
 
@@ -209,14 +208,16 @@ class Endpoint:
         return ledger
 
     async def _send_answer(self, state: RequestState) -> None:
-        with CancelOnDisconnect(state.exchange):
+        with state.exchange.cancel_on_disconnect():
             answer = await self._ask(state)
         size = size_of(answer.trace.candidates)
-        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, state.request)))
+        body = await run_by_size(
+            size, lambda: dump_json(self._protocol.reply(state.request, state.trace_id).body(answer))
+        )
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(self, state: RequestState, ledger: Ledger) -> None:
-        writer = self._protocol.stream(state.request, state.trace_id)
+        writer = self._protocol.reply(state.request, state.trace_id)
         stream = EventStream(
             state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
         )
@@ -256,7 +257,9 @@ class Endpoint:
             return
         api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
-        await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
+        await state.exchange.respond(
+            api_error.status, dump_json(self._protocol.reply.error_body(api_error)), headers
+        )
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
@@ -297,9 +300,10 @@ class Endpoint:
 class StoredResponses(Endpoint):
     """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
 
-    def __init__(self, service: Service, protocol: WireProtocol, store: Store) -> None:
-        super().__init__(service, protocol)
-        self._archive = store.archive
+    @property
+    def _archive(self) -> Archive:
+        assert self._service.store is not None
+        return self._service.store.archive
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
         value = await run_by_size(len(body), partial(read_json, body))
@@ -338,7 +342,7 @@ class StoredResponses(Endpoint):
         """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, on_delta)
         if state.items_to_store is not None:
-            response = self._protocol.write(answer, state.request)
+            response = self._protocol.reply(state.request, state.trace_id).body(answer)
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()

@@ -20,7 +20,7 @@ from odar.forwarding import select_body
 from odar.providers.base import Message, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
-from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
+from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS
 from odar.serving.protocols.chat import CHAT, DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
 from odar.serving.protocols.json_body import MAX_INTEGER, convert
@@ -129,7 +129,7 @@ class ForwardEndpoint(Endpoint):
         )
         # forward it, and charge the key
         forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
-        with CancelOnDisconnect(state.exchange):
+        with state.exchange.cancel_on_disconnect():
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
         # the reply, with its cost

@@ -202,31 +202,25 @@ def read_content(
 
 
 def _read_part_image(part: Part, where: str) -> Image:
+    media_type = None
     if part.type == "image":
         where = f"{where}.source"
         source = convert(required(part.source, where), ImageSource, where)
         if required(source.type, f"{where}.type") == "base64":
             media_type = required(source.media_type, f"{where}.media_type")
+            text = source.data
             where = f"{where}.data"
-            try:
-                return _check_size(Image(media_type, decode_base64(required(source.data, where))), where)
-            except InputError as error:
-                raise bad_field(where, str(error)) from None
-        return read_image(source.url, f"{where}.url")
-    image = part.image_url
-    where = f"{where}.image_url"
-    url = image.url if isinstance(image, ImageSource) else image
-    return read_image(url, where if image is None or part.type == "input_image" else f"{where}.url")
-
-
-def read_image(url: str | None, where: str) -> Image:
+        else:
+            text = source.url
+            where = f"{where}.url"
+    else:
+        text = part.image_url.url if isinstance(part.image_url, ImageSource) else part.image_url
+        where = f"{where}.image_url" + ("" if part.image_url is None or part.type == "input_image" else ".url")
+    text = required(text, where)
     try:
-        return _check_size(image_from_url(required(url, where)), where)
+        image = image_from_url(text) if media_type is None else Image(media_type, decode_base64(text))
     except InputError as error:
         raise bad_field(where, str(error)) from None
-
-
-def _check_size(image: Image, where: str) -> Image:
     if len(image.data) > MAX_BYTES:
         message = f"{where}: the image is larger than {MAX_BYTES // 1024**2} MB"
         raise ApiError(413, message, "image_too_large", where)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from odar.agents.measure import size_of
 from odar.background import run_by_size
@@ -15,8 +17,8 @@ from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
 from odar.providers.base import Delta, ToolCallDelta
-from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
-from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
+from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of, openai_body
+from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
@@ -137,34 +139,48 @@ _PIECE_OVERHEAD = 200
 """Size of a piece in addition to its text."""
 
 
-class EventWriter(Protocol):
-    """Writes one answer as a stream of events."""
+class Reply(ABC):
+    """Writes the answer to one request in the client's protocol: as JSON, or as a stream of events."""
 
-    @property
-    def keepalive(self) -> bytes:
-        """The event or comment that keeps an idle connection open."""
+    error_body: Callable[[ApiError], dict[str, Any]] = staticmethod(openai_body)
+    """Returns an error that is sent instead of an answer."""
+
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
+        self._trace_id = trace_id
+        self._created = int(time.time())
+
+    @abstractmethod
+    def body(self, answer: Answer) -> dict[str, Any]:
+        """Return the whole answer."""
+
+    @abstractmethod
+    def keep_alive(self) -> bytes:
+        """Return the event or comment that keeps an idle connection open."""
 
     def begin(self) -> bytes:
         """Return the events before the first piece."""
+        return b""
 
+    @abstractmethod
     def piece(self, piece: Delta) -> bytes:
         """Return the events of a piece of the answer."""
 
+    @abstractmethod
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         """Return the remaining events: the answer if it is not `answered` yet, finish reason and usage."""
 
-    def error(self, api_error: ApiError) -> bytes:
+    @abstractmethod
+    def error_event(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
 
 
 class WireProtocol(NamedTuple):
-    """Functions that read requests and write answers in one protocol."""
+    """How requests to one path are read and answered."""
 
     name: str
     read: Callable[[Any], ChatRequest]
-    write: Callable[[Answer, ChatRequest], dict[str, Any]]
-    stream: Callable[[ChatRequest, str], EventWriter]
-    error: Callable[[ApiError], dict[str, Any]]
+    reply: type[Reply]
 
 
 class EventStream:
@@ -174,7 +190,7 @@ class EventStream:
     is known of the answer then.
     """
 
-    def __init__(self, exchange: Exchange, writer: EventWriter, headers: Callable[[], Headers]) -> None:
+    def __init__(self, exchange: Exchange, writer: Reply, headers: Callable[[], Headers]) -> None:
         self._exchange = exchange
         self._writer = writer
         self._headers = headers
@@ -202,7 +218,7 @@ class EventStream:
         """
         work = asyncio.ensure_future(answer)
         try:
-            with CancelOnDisconnect(self._exchange):
+            with self._exchange.cancel_on_disconnect():
                 await self._send_pieces(work)
             result = work.result()
             await self._send_head()
@@ -213,12 +229,12 @@ class EventStream:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise
             api_error = api_error_of(error)
-            await self._exchange.write(self._writer.error(api_error), more=False)
+            await self._exchange.write(self._writer.error_event(api_error), more=False)
             self._exchange.status = api_error.status  # for the record: 200 was sent
             raise
         except asyncio.CancelledError:
             if self._exchange.status:
-                await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
+                await self._exchange.write(self._writer.error_event(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
             work.cancel()
@@ -241,9 +257,9 @@ class EventStream:
                 self._wake_up = asyncio.get_running_loop().create_future()
             if not done:
                 await self._send_head()
-                await self._exchange.write(self._writer.keepalive)
+                await self._exchange.write(self._writer.keep_alive())
 
     async def _send_head(self) -> None:
         if not self._exchange.status:
             await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *self._headers()])
-            await self._exchange.write(self._writer.begin() + self._writer.keepalive)
+            await self._exchange.write(self._writer.begin() + self._writer.keep_alive())

@@ -6,7 +6,6 @@ tool. Tools and items that only OpenAI supports are left out, and the answer lis
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -31,6 +30,7 @@ from odar.serving.protocols.chat_request import (
 )
 from odar.serving.protocols.json_body import Count, convert, required
 from odar.serving.protocols.reply import (
+    Reply,
     WireProtocol,
     deltas_of,
     odar_object,
@@ -236,26 +236,13 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
     return read_tool_choice(choice)
 
 
-def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    winner = answer.trace.winner
-    trace_id = answer.trace.id
-    output = []
-    if thinking := thinking_of(winner):
-        output.append(_reasoning_item(trace_id, thinking))
-    if winner.text:
-        output.append(_message_item(trace_id, "completed", winner.text))
-    output += [_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)]
-    return _response(request, trace_id, output, int(time.time()), answer)
-
-
-class ResponseStream:
-    """A response as OpenAI's response.* events: text and function calls."""
+class ResponseReply(Reply):
+    """A response; in a stream OpenAI's response.* events of text and function calls."""
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
-        self._request = request
-        self._id = trace_id
-        self._created = int(time.time())
+        super().__init__(request, trace_id)
         self._number = 0
+        """Number of the next event."""
         self._items: list[dict[str, Any]] = []
         """Completed output items."""
         self._open: str | int | None = None
@@ -266,33 +253,41 @@ class ResponseStream:
         self._parts: list[str] = []
         """The text or the arguments of the open item."""
 
-    def begin(self) -> bytes:
-        return self._event("response.created", response=_response(self._request, self._id, [], self._created))
+    def body(self, answer: Answer) -> dict[str, Any]:
+        winner = answer.trace.winner
+        if thinking := thinking_of(winner):
+            self._items.append(_reasoning_item(self._trace_id, thinking))
+        if winner.text:
+            self._items.append(_message_item(self._trace_id, "completed", winner.text))
+        calls = tool_calls_of(winner, self._trace_id)
+        self._items += [_call_item(call, self._request, "completed") for call in calls]
+        return self._response(answer)
 
-    @property
-    def keepalive(self) -> bytes:
-        """An event instead of a comment, because Codex disconnects after five minutes without an event."""
-        response = _response(self._request, self._id, self._items, self._created)
-        return self._event("response.in_progress", response=response)
+    def keep_alive(self) -> bytes:
+        """Return an event instead of a comment: Codex disconnects after five minutes without an event."""
+        return self._event("response.in_progress", response=self._response())
+
+    def begin(self) -> bytes:
+        return self._event("response.created", response=self._response())
 
     def piece(self, piece: Delta) -> bytes:
         out = b""
         if piece.thinking:
             if self._open != "thinking":
                 out += self._close_item()  # the id is the number of closed items
-                out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
+                out += self._open_item("thinking", _reasoning_item(f"{self._trace_id}_{len(self._items)}"))
                 out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
             self._parts.append(piece.thinking)
             out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
-                out += self._open_item("text", _message_item(self._id, "in_progress"))
+                out += self._open_item("text", _message_item(self._trace_id, "in_progress"))
                 out += self._item_event("response.content_part.added", part=_text_part(""))
             self._parts.append(piece.text)
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for call in piece.tool_calls:
             if self._open != call.index:
-                empty = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
+                empty = ToolCall(call.id or f"call_{self._trace_id}_{call.index}", call.name, "")
                 out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
@@ -302,18 +297,35 @@ class ResponseStream:
         return out
 
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
-        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._id)))
+        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._trace_id)))
         out += self._close_item()
-        response = _response(self._request, self._id, self._items, self._created, answer)
+        response = self._response(answer)
         return out + self._event(f"response.{response['status']}", response=response)
 
-    def error(self, api_error: ApiError) -> bytes:
+    def error_event(self, api_error: ApiError) -> bytes:
         error = openai_body(api_error)["error"]
-        failed = _response(self._request, self._id, self._items, self._created) | {
-            "status": "failed",
-            "error": {"code": error["code"] or "server_error", "message": error["message"]},
+        shown = {"code": error["code"] or "server_error", "message": error["message"]}
+        return self._event("response.failed", response=self._response() | {"status": "failed", "error": shown})
+
+    def _response(self, answer: Answer | None = None) -> dict[str, Any]:
+        """Return the response with the completed items; in progress without an answer."""
+        reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
+        status = "in_progress" if answer is None else "completed"
+        return {
+            "id": f"resp_{self._trace_id}",
+            "object": "response",
+            "created_at": self._created,
+            "status": "incomplete" if reason else status,
+            "error": None,
+            "incomplete_details": {"reason": reason} if reason else None,
+            "model": self._request.model,
+            "output": self._items,
+            "previous_response_id": None,
+            "truncation": "disabled",
+            "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
+            **self._request.body_fields,
+            **({"odar": odar_object(answer, self._request)} if answer else {}),
         }
-        return self._event("response.failed", response=failed)
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
@@ -327,7 +339,7 @@ class ResponseStream:
             return b""
         text = "".join(self._parts)
         if self._open == "text":
-            item = _message_item(self._id, "completed", text)
+            item = _message_item(self._trace_id, "completed", text)
             out = self._item_event("response.output_text.done", text=text, logprobs=[])
             out += self._item_event("response.content_part.done", part=_text_part(text))
         elif self._open == "thinking":
@@ -355,32 +367,6 @@ class ResponseStream:
         event = sse_event({"type": kind, "sequence_number": self._number, **fields}, kind)
         self._number += 1
         return event
-
-
-def _response(
-    request: ChatRequest,
-    trace_id: str,
-    output: list[dict[str, Any]],
-    created: int,
-    answer: Answer | None = None,
-) -> dict[str, Any]:
-    reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
-    status = "in_progress" if answer is None else "completed"
-    return {
-        "id": f"resp_{trace_id}",
-        "object": "response",
-        "created_at": created,
-        "status": "incomplete" if reason else status,
-        "error": None,
-        "incomplete_details": {"reason": reason} if reason else None,
-        "model": request.model,
-        "output": output,
-        "previous_response_id": None,
-        "truncation": "disabled",
-        "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
-        **request.body_fields,
-        **({"odar": odar_object(answer, request)} if answer else {}),
-    }
 
 
 def _reasoning_item(name: str, *texts: str) -> dict[str, Any]:
@@ -426,4 +412,4 @@ def _custom_tool_input(arguments: str) -> Any:
     return value.get("input", arguments) if isinstance(value, dict) else arguments
 
 
-RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
+RESPONSES = WireProtocol("responses", read_responses, ResponseReply)
