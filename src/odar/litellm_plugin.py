@@ -31,7 +31,7 @@ from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
 from odar.serving.protocols.chat import ChatReply, read_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import deltas_of, odar_object, usage_of
+from odar.serving.protocols.reply import usage_of
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"
@@ -99,12 +99,13 @@ class OdarLLM:
         finally:
             work.cancel()
         winner = answer.trace.winner
-        for part in () if streamed else deltas_of(winner, answer.trace.id):
+        reply = ChatReply(request, answer.trace.id)
+        for part in () if streamed else reply.deltas(winner):
             for chunk in _chunks(part):
                 yield chunk
         usage = {name: value for name, value in (usage_of(answer.trace.spend) or {}).items() if name != "cost"}
         last = _chunk(finish_reason=winner.finish, is_finished=True, usage=usage or None)  # LiteLLM would charge it
-        yield last | {"provider_specific_fields": {"odar": odar_object(answer, request)}}
+        yield last | {"provider_specific_fields": {"odar": reply.odar_object(answer)}}
 
     async def _ask(
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None

@@ -57,7 +57,7 @@ class CompletionsBody(RequestBody, kw_only=True):
 def read_embeddings(body: Any) -> ChatRequest:
     """Read a request for embeddings; `body_fields` is the body to forward."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
+    return request.chat_request(_priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
@@ -70,7 +70,7 @@ def read_completions(body: Any) -> ChatRequest:
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
     query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
-    return ChatRequest.of(request, query, body_fields={**body, "max_tokens": max_tokens})
+    return request.chat_request(query, body_fields={**body, "max_tokens": max_tokens})
 
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:

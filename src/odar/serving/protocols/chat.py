@@ -21,23 +21,13 @@ from odar.serving.protocols.chat_request import (
     Content,
     Function,
     OpenAIBody,
-    further_fields,
     read_content,
     read_format,
     read_stop,
     read_tool_choice,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import (
-    Reply,
-    WireProtocol,
-    deltas_of,
-    odar_object,
-    sse_event,
-    thinking_of,
-    tool_calls_of,
-    usage_of,
-)
+from odar.serving.protocols.reply import Reply, WireProtocol, sse_event, thinking_of, usage_of
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -80,7 +70,6 @@ class ChatBody(OpenAIBody, kw_only=True):
     stream_options: dict[str, Any] | None = None
 
 
-_BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
 _FIELDS_WITHOUT_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
 _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
@@ -91,7 +80,7 @@ def read_chat(body: Any) -> ChatRequest:
     turns = tuple(map(_read_turn, request.messages, body["messages"], count()))
     parameters = NO_PARAMETERS if body.keys() <= _FIELDS_WITHOUT_PARAMETERS else _read_parameters(request, body)
     include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
-    return ChatRequest.of(request, Query.from_messages(turns, parameters), include_usage=include_usage)
+    return request.chat_request(Query.from_messages(turns, parameters), include_usage=include_usage)
 
 
 class DecisionBody(ChatBody, kw_only=True):
@@ -130,7 +119,7 @@ def _read_parameters(request: ChatBody, body: Mapping[str, Any]) -> ChatParamete
         format=_read_response_format(request.response_format, body.get("response_format")),
         user=request.user,
         effort=request.reasoning_effort,
-        extra=further_fields(body, _BODY_FIELDS),
+        extra=request.further_fields(body),
     )
 
 
@@ -182,7 +171,7 @@ class ChatReply(Reply):
             **self._head("chat.completion"),
             "choices": [self._choice(candidate, i) for i, candidate in enumerate(self._chosen(answer.trace))],
             "usage": usage_of(answer.trace.spend),
-            "odar": odar_object(answer, self._request),
+            "odar": self.odar_object(answer),
         }
 
     def keep_alive(self) -> bytes:
@@ -214,11 +203,11 @@ class ChatReply(Reply):
         chosen = self._chosen(answer.trace)
         for index, candidate in enumerate(() if answered else chosen):
             out += self._open(index)
-            out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, self._trace_id))
+            out += b"".join(self.piece(delta, index) for delta in self.deltas(candidate))
             if (logprobs := self._candidate_logprobs(candidate)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs=logprobs)
         for index, candidate in enumerate(chosen):
-            last = {} if index + 1 < len(chosen) else {"odar": odar_object(answer, self._request)}
+            last = {} if index + 1 < len(chosen) else {"odar": self.odar_object(answer)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._request.include_usage:
             usage = usage_of(answer.trace.spend)
@@ -261,7 +250,7 @@ class ChatReply(Reply):
         if raw.get("content") is None and isinstance(raw.get("refusal"), str):
             message |= {"content": None, "refusal": raw["refusal"]}
         if candidate.tool_calls:
-            message["tool_calls"] = [call_entry(call) for call in tool_calls_of(candidate, self._trace_id)]
+            message["tool_calls"] = [call_entry(call) for call in self.tool_calls(candidate)]
         logprobs = self._candidate_logprobs(candidate)
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": candidate.finish}
 

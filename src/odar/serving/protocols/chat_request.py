@@ -64,6 +64,14 @@ class RequestBody(Struct, kw_only=True):
     stream: bool | None = None
     odar: Extras | None = None
 
+    def chat_request(self, query: Query, **more: Any) -> ChatRequest:
+        return ChatRequest(self.model, query, self.odar or NO_EXTRAS, bool(self.stream), **more)
+
+    def further_fields(self, body: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
+        """Return the fields of the body, except null ones, that its definition does not have."""
+        known = {*self.__struct_fields__, *ignored}
+        return {name: value for name, value in body.items() if name not in known and value is not None}
+
 
 class OpenAIBody(RequestBody, kw_only=True):
     """Fields of OpenAI's requests for an answer."""
@@ -143,10 +151,6 @@ class ChatRequest:
     """Fields of the body that its endpoint needs later: responses repeat them, embeddings and completions forward
     them, and a decision reads `answers`."""
 
-    @classmethod
-    def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
-
 
 def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
     """Add the `Extras` in headers, for clients that cannot add fields to a body; those in the body win."""
@@ -165,11 +169,6 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
     if not in_body.keys().isdisjoint(DIAL_FIELDS):
         in_headers |= dict.fromkeys(DIAL_FIELDS)
     return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
-
-
-def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a body that its definition does not have, except null ones."""
-    return {name: value for name, value in body.items() if name not in known and value is not None}
 
 
 def to_content(value: Any, where: str) -> Content:

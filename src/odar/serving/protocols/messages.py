@@ -22,22 +22,13 @@ from odar.serving.protocols.chat_request import (
     OutputOptions,
     Part,
     RequestBody,
-    further_fields,
     read_content,
     read_format,
     read_stop,
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import (
-    Reply,
-    WireProtocol,
-    deltas_of,
-    odar_object,
-    sse_event,
-    thinking_of,
-    tool_calls_of,
-)
+from odar.serving.protocols.reply import Reply, WireProtocol, sse_event, thinking_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -92,9 +83,6 @@ class MessagesBody(CountBody, kw_only=True):
     max_tokens: Count
 
 
-_BODY_FIELDS = frozenset(MessagesBody.__struct_fields__)
-
-
 def read_messages(body: Any) -> ChatRequest:
     """Read a Messages request; unknown fields are forwarded to Anthropic upstreams only."""
     request = convert(body, MessagesBody)
@@ -104,7 +92,7 @@ def read_messages(body: Any) -> ChatRequest:
         turns.append(Message("system", _system_text(request.system, "system"), wire=wire))
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
         turns += _read_turn(turn, raw, f"messages[{i}].content")
-    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_parameters(request, body)))
+    return request.chat_request(Query.from_messages(tuple(turns), _read_parameters(request, body)))
 
 
 def read_countable(body: Any) -> ChatRequest:
@@ -151,7 +139,7 @@ def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatPara
         user=user if isinstance(user, str) else None,
         effort=config.effort,
         protocol=PROTOCOL,
-        extra=further_fields(body, _BODY_FIELDS),
+        extra=request.further_fields(body),
     )
 
 
@@ -255,7 +243,7 @@ class MessageReply(Reply):
     def body(self, answer: Answer) -> dict[str, Any]:
         winner = answer.trace.winner
         message = self._message(self._content_blocks(winner), _stop_fields(winner), usage_of(answer.trace.spend))
-        return message | {"odar": odar_object(answer, self._request)}
+        return message | {"odar": self.odar_object(answer)}
 
     def keep_alive(self) -> bytes:
         return _event("ping")
@@ -280,13 +268,11 @@ class MessageReply(Reply):
         winner = answer.trace.winner
         out = b""
         if not answered:
-            deltas = (*_thinking_deltas(self._content_blocks(winner)), *deltas_of(winner, self._trace_id))
+            deltas = (*_thinking_deltas(self._content_blocks(winner)), *self.deltas(winner))
             out += b"".join(map(self.piece, deltas))
         out += self._close_block()
         usage = usage_of(answer.trace.spend)
-        out += _event(
-            "message_delta", delta=_stop_fields(winner), usage=usage, odar=odar_object(answer, self._request)
-        )
+        out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=self.odar_object(answer))
         return out + _event("message_stop")
 
     def error_event(self, api_error: ApiError) -> bytes:
@@ -305,7 +291,7 @@ class MessageReply(Reply):
             blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
         if candidate.text:
             blocks.append({"type": "text", "text": candidate.text})
-        return [*blocks, *map(tool_use, tool_calls_of(candidate, self._trace_id))]
+        return [*blocks, *map(tool_use, self.tool_calls(candidate))]
 
     def _write_thinking(self, piece: Delta) -> bytes:
         """Return the events of thinking, its signature, or an encrypted block of it."""

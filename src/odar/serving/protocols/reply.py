@@ -28,12 +28,6 @@ _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
 
 
-def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """Return the tool calls; missing ids are filled in, always in the same way."""
-    calls = enumerate(candidate.tool_calls)
-    return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
-
-
 def thinking_of(candidate: Candidate) -> str:
     """Return the thinking of a model, as far as its server shows it."""
     value = candidate.wire.value if candidate.wire is not None else {}
@@ -58,43 +52,6 @@ def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") ->
         f"{written}_tokens_details": {"reasoning_tokens": usage.reasoning},
         "cost": spend.cost_usd,
     }
-
-
-def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
-    """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
-    yield from map(Delta, _PIECE.findall(candidate.text))
-    for index, call in enumerate(tool_calls_of(candidate, trace_id)):
-        yield Delta(tool_calls=(ToolCallDelta(index, call.id, call.name, call.arguments),))
-
-
-def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the field `odar` of an answer: how it came about."""
-    trace = answer.trace
-    winner = trace.winner
-    reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
-    fields: dict[str, Any] = {
-        "trace_id": trace.id,
-        "path": path_name(trace.plan, trace.decisions),
-        "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
-        "difficulty": trace.plan.estimate.difficulty,
-        "dial": trace.plan.dial,
-        "p": trace.decisions[-1].p,
-        "reason": reasons[-1] if reasons else "",
-        "agent": winner.agent,
-        "model": winner.model,
-        "scorer": trace.verdict.scorer,
-        "calls": trace.spend.calls,
-        "cost_usd": trace.spend.cost_usd,
-        "degraded": answer.degraded,
-        "degradations": list(trace.degradations),
-        "notes": list(trace.notes),
-    }
-    if trace.plan.session is not None:
-        fields["session"] = dataclasses.asdict(trace.plan.session)
-    if request.extras.explain:
-        document = to_document(Record(request.query, answer.trace), content=True)
-        fields |= {"explanation": document, "story": tell_story(document)}
-    return fields
 
 
 def plan_headers(plan: Plan | None, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
@@ -173,6 +130,46 @@ class Reply(ABC):
     @abstractmethod
     def error_event(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
+
+    def tool_calls(self, candidate: Candidate) -> list[ToolCall]:
+        """Return the tool calls; missing ids are filled in, always in the same way."""
+        calls = enumerate(candidate.tool_calls)
+        return [ToolCall(call.id or f"call_{self._trace_id}_{i}", call.name, call.arguments) for i, call in calls]
+
+    def deltas(self, candidate: Candidate) -> Iterator[Delta]:
+        """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
+        yield from map(Delta, _PIECE.findall(candidate.text))
+        for index, call in enumerate(self.tool_calls(candidate)):
+            yield Delta(tool_calls=(ToolCallDelta(index, call.id, call.name, call.arguments),))
+
+    def odar_object(self, answer: Answer) -> dict[str, Any]:
+        """Return the field `odar` of an answer: how it came about."""
+        trace = answer.trace
+        winner = trace.winner
+        reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
+        fields: dict[str, Any] = {
+            "trace_id": trace.id,
+            "path": path_name(trace.plan, trace.decisions),
+            "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
+            "difficulty": trace.plan.estimate.difficulty,
+            "dial": trace.plan.dial,
+            "p": trace.decisions[-1].p,
+            "reason": reasons[-1] if reasons else "",
+            "agent": winner.agent,
+            "model": winner.model,
+            "scorer": trace.verdict.scorer,
+            "calls": trace.spend.calls,
+            "cost_usd": trace.spend.cost_usd,
+            "degraded": answer.degraded,
+            "degradations": list(trace.degradations),
+            "notes": list(trace.notes),
+        }
+        if trace.plan.session is not None:
+            fields["session"] = dataclasses.asdict(trace.plan.session)
+        if self._request.extras.explain:
+            document = to_document(Record(self._request.query, trace), content=True)
+            fields |= {"explanation": document, "story": tell_story(document)}
+        return fields
 
 
 class WireProtocol(NamedTuple):

@@ -22,23 +22,13 @@ from odar.serving.protocols.chat_request import (
     OutputOptions,
     Part,
     ToolMode,
-    further_fields,
     read_content,
     read_format,
     read_tool_choice,
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import (
-    Reply,
-    WireProtocol,
-    deltas_of,
-    odar_object,
-    sse_event,
-    thinking_of,
-    tool_calls_of,
-    usage_of,
-)
+from odar.serving.protocols.reply import Reply, WireProtocol, sse_event, thinking_of, usage_of
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -50,7 +40,7 @@ _UNSUPPORTED_FIELDS = {
 }
 """Fields that are rejected, and what to do; `endpoint.StoredResponses` handles the first one before."""
 _IGNORED_FIELDS = frozenset(
-    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
+    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata", *_UNSUPPORTED_FIELDS}
 )
 """Fields without effect: they concern the server or several calls, not the model."""
 _OPENAI_ONLY_ITEMS = frozenset({
@@ -105,9 +95,6 @@ class ResponsesBody(OpenAIBody, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-_BODY_FIELDS = _IGNORED_FIELDS.union(ResponsesBody.__struct_fields__, _UNSUPPORTED_FIELDS)
-
-
 def read_responses(body: Any) -> ChatRequest:
     """Read a Responses request; unknown fields are kept as fields of a chat completion."""
     request = convert(body, ResponsesBody)
@@ -129,7 +116,7 @@ def read_responses(body: Any) -> ChatRequest:
         "text": body.get("text") or {"format": {"type": "text"}},
     }
     query = Query.from_messages(tuple(turns), _read_parameters(request, body))
-    return ChatRequest.of(request, query, body_fields=repeated)
+    return request.chat_request(query, body_fields=repeated)
 
 
 def _read_parameters(request: ResponsesBody, body: Mapping[str, Any]) -> ChatParameters:
@@ -148,7 +135,7 @@ def _read_parameters(request: ResponsesBody, body: Mapping[str, Any]) -> ChatPar
         user=request.user,
         effort=None if request.reasoning is None else request.reasoning.effort,
         left_out=tuple({item.type for item in items if item.type in _OPENAI_ONLY_ITEMS}),
-        extra=further_fields(body, _BODY_FIELDS) | verbosity,
+        extra=request.further_fields(body, _IGNORED_FIELDS) | verbosity,
     )
 
 
@@ -259,7 +246,7 @@ class ResponseReply(Reply):
             self._items.append(_reasoning_item(self._trace_id, thinking))
         if winner.text:
             self._items.append(_message_item(self._trace_id, "completed", winner.text))
-        calls = tool_calls_of(winner, self._trace_id)
+        calls = self.tool_calls(winner)
         self._items += [_call_item(call, self._request, "completed") for call in calls]
         return self._response(answer)
 
@@ -297,7 +284,7 @@ class ResponseReply(Reply):
         return out
 
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
-        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._trace_id)))
+        out = b"" if answered else b"".join(map(self.piece, self.deltas(answer.trace.winner)))
         out += self._close_item()
         response = self._response(answer)
         return out + self._event(f"response.{response['status']}", response=response)
@@ -324,7 +311,7 @@ class ResponseReply(Reply):
             "truncation": "disabled",
             "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
             **self._request.body_fields,
-            **({"odar": odar_object(answer, self._request)} if answer else {}),
+            **({"odar": self.odar_object(answer)} if answer else {}),
         }
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
