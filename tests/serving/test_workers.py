@@ -24,7 +24,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError
-from odar.serving.keys import KeyCache, create_key
+from odar.serving.keys import NO_KEY, KeyCache, create_key
 from odar.serving.metrics import Metrics
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
@@ -91,9 +91,9 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
 def test_workers_share_large_requests_and_connections_evenly():
     for worker in pair():
         limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
-        limit.hold_memory(None, 50)
+        limit.hold_memory(NO_KEY, 50)
         with pytest.raises(ApiError, match="too many large requests"):
-            limit.hold_memory(None, 1)
+            limit.hold_memory(NO_KEY, 1)
         connections = ConnectionLimits(6, workers=worker)
         assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from odar.errors import SettingsError
 from odar.serving.errors import ApiError
 from odar.serving.exchange import Headers, Scope
-from odar.serving.keys import RETRY_S, Key, KeyCache
+from odar.serving.keys import NO_KEY, RETRY_S, Key, KeyCache
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings
 
@@ -50,8 +50,8 @@ class AccessPolicy:
             self._workers.require_keys()
         return self._workers.keys_required
 
-    def identify(self, scope: Scope) -> Key | None:
-        """Return the key of a request; None if no key is required and the request is from this machine.
+    def identify(self, scope: Scope) -> Key:
+        """Return the key of a request; `NO_KEY` if no key is required and the request is from this machine.
 
         Raises:
             ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
@@ -61,7 +61,7 @@ class AccessPolicy:
         if (reason := remote_reason(scope)) is not None:
             message = f"without API keys only this machine has access, not {reason}; make one with `odar keys`"
             raise ApiError(403, message, "loopback_only")
-        return None
+        return NO_KEY
 
     def check_metrics(self, scope: Scope) -> None:
         """Raise ApiError 401 unless the request is from `gateway.metrics_allow` or has a key.

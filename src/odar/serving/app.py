@@ -125,15 +125,14 @@ async def _feedback(request: Request) -> Response:
     """Mark an answer right or wrong; only with the key that asked, or an admin's."""
     service: Service = request.app.state.service
     key = service.access.identify(request.scope)
-    if key is not None:
-        service.concurrency_limit.count_request(key)
+    service.concurrency_limit.count_request(key)
     body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
     feedback = convert(read_json(body), Feedback)
-    by = None if key is None or key.admin else key.id
     try:
         async with service.read_threads.turn_of(key):
             if service.store is None:
                 raise UnknownName("trace", feedback.trace_id, [])
+            by = None if key.admin else key.id
             await service.store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
     except UnknownName:
         message = f"there is no trace {feedback.trace_id!r}"

@@ -29,7 +29,7 @@ from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.serving.concurrency import PerKeyThreads
 from odar.serving.errors import ApiError, bad_field, operator_error
-from odar.serving.keys import Key
+from odar.serving.keys import NO_KEY, Key
 from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
 from odar.serving.store import Store
@@ -120,7 +120,7 @@ class _View:
     """What a request may read."""
 
     service: Service
-    key: Key | None
+    key: Key
     query: TraceQuery
     """The parameters, limited to the traces that the key may read."""
 
@@ -151,7 +151,7 @@ def _view(request: Request) -> _View:
     service: Service = request.app.state.service
     key = service.access.identify(request.scope)
     query = TraceQuery.read(request.query_params)
-    return _View(service, key, query if key is None or key.admin else msgspec.structs.replace(query, key=key.id))
+    return _View(service, key, query if key.admin else msgspec.structs.replace(query, key=key.id))
 
 
 def _json_route(read: Callable[[_View], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
@@ -174,7 +174,7 @@ def _session(view: _View) -> dict[str, Any]:
     return {
         "version": __version__,
         "profile": settings.profile,
-        "key": None if key is None else {"id": key.id, "name": key.name, "admin": key.admin},
+        "key": None if key is NO_KEY else {"id": key.id, "name": key.name, "admin": key.admin},
         "recording": settings.store.enabled and view.service.store is not None,
         "content": settings.store.content,
         "retention_days": settings.store.retention_days,
@@ -279,7 +279,7 @@ def _models(view: _View) -> dict[str, Any]:
         for i, name in enumerate(settings.models_of(agent)):
             agents.setdefault(name, []).append({"agent": agent, "default": i == 0})
     names = dict.fromkeys([*agents, *settings.models])
-    if key is not None and key.models is not None and not key.admin:
+    if key.models is not None and not key.admin:
         names = {name: None for name in names if name in key.models}
     providers = {settings.card(name).provider for name in names}
     drift = [dataclasses.asdict(row) for row in service.drift_report()]

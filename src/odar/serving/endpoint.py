@@ -36,7 +36,7 @@ from odar.serving.exchange import (
     Send,
     read_body,
 )
-from odar.serving.keys import Key
+from odar.serving.keys import NO_KEY, Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
@@ -66,7 +66,7 @@ class RequestState:
     exchange: Exchange
     trace_id: str
     started: float
-    key: Key | None = None
+    key: Key = NO_KEY
     body_bytes: int = 0
     held_bytes: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
@@ -80,10 +80,6 @@ class RequestState:
     answer: Answer | None = None
     items_to_store: list[Any] | None = None
     """The request's own items of the Responses API; None if the conversation is not stored."""
-
-    @property
-    def key_id(self) -> str:
-        return self.key.id if self.key is not None else ""
 
 
 class Endpoint:
@@ -111,7 +107,7 @@ class Endpoint:
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            CURRENT_KEY.set(state.key_id)
+            CURRENT_KEY.set(state.key.id)
             self._service.concurrency_limit.acquire(state.key)
             try:
                 await self._answer(state)
@@ -153,7 +149,7 @@ class Endpoint:
         if model is None:
             return
         query = request.query
-        if state.key is not None and state.key.needs_reservation:
+        if state.key.needs_reservation:
             query = with_max_tokens(query, self._service.settings.limits.max_tokens)
         # Where requests are observed, the model is not the one of the request.
         state.request = dataclasses.replace(request, model=model, query=query)
@@ -185,7 +181,7 @@ class Endpoint:
         if state.request.model not in DIAL_MODELS or state.options.path is not None or not self._gateway.sessions:
             return
         sessions = self._service.sessions
-        find = partial(sessions.find, state.request.query, state.exchange.headers, state.key_id)
+        find = partial(sessions.find, state.request.query, state.exchange.headers, state.key.id)
         in_thread = sessions.stored is not None
         session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
         state.options = dataclasses.replace(state.options, session=session)
@@ -194,7 +190,7 @@ class Endpoint:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service = self._service
         key = state.key
-        if key is None or service.store is None or not key.needs_reservation:
+        if service.store is None or not key.needs_reservation:
             ledger = request_ledger(service.odar, state.request)
         else:
             budgets = service.store.budgets
@@ -243,7 +239,7 @@ class Endpoint:
         )
         state.answer = await self._service.odar.aask(state.request.query, options)
         if options.session is not None:
-            self._service.sessions.save(options.session, state.answer.trace, state.key_id)
+            self._service.sessions.save(options.session, state.answer.trace, state.key.id)
         await self._charge(state)
         return state.answer
 
@@ -283,7 +279,7 @@ class Endpoint:
             Record(
                 query=request.query if self.recorded and request is not UNREAD else None,
                 trace=trace,
-                key_id=state.key_id,
+                key_id=state.key.id,
                 settled=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
@@ -327,7 +323,7 @@ class StoredResponses(Endpoint):
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id)
+        text = await asyncio.to_thread(self._archive.response_items, previous, state.key.id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -346,7 +342,7 @@ class StoredResponses(Endpoint):
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._archive.save_response, response["id"], state.key_id, text)
+                save = partial(self._archive.save_response, response["id"], state.key.id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

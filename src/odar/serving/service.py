@@ -18,7 +18,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.keys import Key, KeyCache, allows_path
+from odar.serving.keys import NO_KEY, Key, KeyCache
 from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
 from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
@@ -100,13 +100,13 @@ class Service:
             lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
 
-    def route(self, request: ChatRequest, key: Key | None) -> AskOptions:
+    def route(self, request: ChatRequest, key: Key) -> AskOptions:
         """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
         name = request.model
         extras = request.extras
-        if key is not None and key.models is not None and name not in key.models:
+        if key.models is not None and name not in key.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
-        max_path = None if key is None or key.max_path is None else Route(key.max_path)
+        max_path = None if key.max_path is None else Route(key.max_path)
         dial = extras.read_dial()
         path = None if extras.path is None else Route(extras.path)
         if self._passes_through(name, key):
@@ -124,22 +124,22 @@ class Service:
             if dial is not None:
                 raise bad_field("odar.dial", f"needs model {ADAPTIVE!r}; the dial of {name!r} is {preset}")
             dial = Dial.parse(preset)
-        if path is not None and not allows_path(key, path):
+        if path is not None and not key.allows_path(path):
             message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
         dial, scope = scoped_dial(dial, key)
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
 
-    def _passes_through(self, model: str, key: Key | None) -> bool:
+    def _passes_through(self, model: str, key: Key) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
-        if not routed or self.traffic_observer is None or not allows_path(key, Route.MEDIUM):
+        if not routed or self.traffic_observer is None or not key.allows_path(Route.MEDIUM):
             return False
-        return self.traffic_observer.passes_through("" if key is None else key.id)
+        return self.traffic_observer.passes_through(key.id)
 
-    def _check_agents(self, model: str, key: Key | None) -> None:
+    def _check_agents(self, model: str, key: Key) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
-        if key is None or key.max_path != Route.SIMPLE:
+        if key.max_path != Route.SIMPLE:
             return
         settings = self.settings
         asked = settings.card(model)
@@ -183,12 +183,12 @@ class Service:
         return GuardedProvider(provider, breaker)
 
 
-def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:
+def scoped_dial(requested: Dial | None, key: Key) -> tuple[Dial | None, str]:
     """Return the dial of a request, and the scope of the requests that meet its target together.
 
     A key's target is a limit: its requests can have a lower target of the same kind, but no other dial.
     """
-    if key is None:
+    if key is NO_KEY:
         return requested, "request"
     limit = Dial.from_options(target_calls=key.target_calls, target_cost_usd=key.target_cost_usd)
     if limit is None:
