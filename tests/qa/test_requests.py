@@ -15,6 +15,7 @@ from odar.config import load_settings
 from odar.serving.app import create_app
 from odar.serving.errors import ApiError
 from odar.serving.protocols.json_body import read_json
+from support.live_gateway import MemoryStore
 from support.scripted import ScriptedProvider, completion
 
 TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object"}}}
@@ -82,7 +83,7 @@ def app():
         fast__model="m",
         slow__model="m",
     )
-    return create_app(given_, providers={"p": provider})
+    return create_app(given_, store=MemoryStore(), providers={"p": provider})
 
 
 def post(app: Any, path: str, body: bytes) -> tuple[int, bytes]:

@@ -9,6 +9,7 @@ from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.workers import Workers
 from odar.traces.record import Record, Unanswered
+from odar.traces.writer import Health
 from odar.types import Query
 
 
@@ -26,7 +27,7 @@ def part_of_a_service(**parts: Any) -> Any:
         "concurrency_limit": ConcurrencyLimit(8, workers=workers),
         "connection_limits": ConnectionLimits(),
         "breakers": {},
-        "store": None,
+        "store": SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None)),
         "traffic_observer": None,
         "drift_report": list,
         "odar": SimpleNamespace(targets=SimpleNamespace(report=list), certificate=None),

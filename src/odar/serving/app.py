@@ -49,7 +49,7 @@ _EXPOSED_HEADERS = [
 def create_app(
     settings: Settings,
     *,
-    store: Store | None = None,
+    store: Store,
     logs: Logs | None = None,
     announce: Callable[[str], None] | None = None,
     workers: Workers | None = None,
@@ -72,11 +72,10 @@ def create_app(
         await service.close()
 
     # conversations are posted to these
-    stores_responses = store is not None and settings.store.responses
     endpoints = {
         "/v1/chat/completions": Endpoint(service, CHAT),
         "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": (StoredResponses if stores_responses else Endpoint)(service, RESPONSES),
+        "/v1/responses": (StoredResponses if settings.store.responses else Endpoint)(service, RESPONSES),
         "/v1/decision": DecisionEndpoint(service, DECISION),
         "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
         "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
@@ -130,8 +129,6 @@ async def _feedback(request: Request) -> Response:
     feedback = convert(read_json(body), Feedback)
     try:
         async with service.read_threads.turn_of(key):
-            if service.store is None:
-                raise UnknownName("trace", feedback.trace_id, [])
             by = None if key.admin else key.id
             await service.store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
     except UnknownName:

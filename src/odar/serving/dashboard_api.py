@@ -32,7 +32,6 @@ from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import NO_KEY, Key
 from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
-from odar.serving.store import Store
 from odar.traces.filter import Filter, Text, utc_or_error
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
@@ -124,12 +123,6 @@ class _View:
     query: TraceQuery
     """The parameters, limited to the traces that the key may read."""
 
-    @property
-    def store(self) -> Store:
-        if self.service.store is None:
-            raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
-        return self.service.store
-
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[PerKeyThreads]:
         """Wait for this key's turn to use the threads for reads; errors of the store become ApiError."""
@@ -175,7 +168,7 @@ def _session(view: _View) -> dict[str, Any]:
         "version": __version__,
         "profile": settings.profile,
         "key": None if key is NO_KEY else {"id": key.id, "name": key.name, "admin": key.admin},
-        "recording": settings.store.enabled and view.service.store is not None,
+        "recording": settings.store.enabled,
         "content": settings.store.content,
         "retention_days": settings.store.retention_days,
         "policy": settings.policy,
@@ -187,8 +180,8 @@ def _session(view: _View) -> dict[str, Any]:
 def _overview(view: _View) -> dict[str, Any]:
     odar = view.service.odar
     query = view.query
-    observations = view.store.observations
-    overview = view.store.archive.overview(query, query.step)
+    observations = view.service.store.observations
+    overview = view.service.store.archive.overview(query, query.step)
     targets = [row for row in odar.targets.report() if query.key is None or f"key {query.key}" in row.scope]
     problems = [] if odar.certificate is None else odar.certificate.problems()
     warnings = [f"certificate removed: {problem}" for problem in problems]
@@ -206,7 +199,7 @@ def _observation(view: _View) -> dict[str, Any]:
     query = view.query
     learned = odar.agreement.skills()
     return {
-        **view.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
+        **view.service.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
         **dataclasses.asdict(settings.observe),
         "share": settings.observe.used_share,
         "observed": 0 if observer is None else observer.observed,
@@ -220,7 +213,7 @@ def _observation(view: _View) -> dict[str, Any]:
 
 
 def _page(view: _View) -> dict[str, Any]:
-    return view.store.archive.page(view.query, view.query.after, view.query.limit)
+    return view.service.store.archive.page(view.query, view.query.after, view.query.limit)
 
 
 async def _trace(request: Request) -> Response:
@@ -229,7 +222,7 @@ async def _trace(request: Request) -> Response:
     trace_id = request.path_params["id"]
     async with view.turn() as threads:
         try:
-            trace = await view.store.get(trace_id)
+            trace = await view.service.store.get(trace_id)
         except UnknownName:
             trace = None
         if trace is None or view.query.key not in (None, trace["key_id"]):
@@ -242,7 +235,7 @@ async def _trace(request: Request) -> Response:
 async def _export(request: Request) -> Response:
     """Stream the traces that match as JSONL."""
     view = _view(request)
-    traces = view.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
+    traces = view.service.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
     lines = (dump_json(trace) + b"\n" for trace in traces)
 
     def read_part() -> bytes:

@@ -46,7 +46,6 @@ from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
 from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
 from odar.serving.service import Service
-from odar.traces.archive import Archive
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
 
@@ -190,7 +189,7 @@ class Endpoint:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
         service = self._service
         key = state.key
-        if service.store is None or not key.needs_reservation:
+        if not key.needs_reservation:
             ledger = request_ledger(service.odar, state.request)
         else:
             budgets = service.store.budgets
@@ -296,11 +295,6 @@ class Endpoint:
 class StoredResponses(Endpoint):
     """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
 
-    @property
-    def _archive(self) -> Archive:
-        assert self._service.store is not None
-        return self._service.store.archive
-
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
         value = await run_by_size(len(body), partial(read_json, body))
         if not isinstance(value, dict):
@@ -323,7 +317,7 @@ class StoredResponses(Endpoint):
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._archive.response_items, previous, state.key.id)
+        text = await asyncio.to_thread(self._service.store.archive.response_items, previous, state.key.id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -342,7 +336,7 @@ class StoredResponses(Endpoint):
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._archive.save_response, response["id"], state.key.id, text)
+                save = partial(self._service.store.archive.save_response, response["id"], state.key.id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

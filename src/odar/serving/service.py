@@ -18,7 +18,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.keys import NO_KEY, Key, KeyCache
+from odar.serving.keys import NO_KEY, Key
 from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
 from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
@@ -42,7 +42,7 @@ class Service:
 
     Args:
         settings: the user's settings.
-        store: keys and traces; without one, only this machine has access and no trace is kept.
+        store: keys and traces.
         logs: receives a line for each request.
         workers: shared with the other workers of the gateway.
         engine_options: for `Odar`, such as ready-made providers.
@@ -51,7 +51,7 @@ class Service:
     def __init__(
         self,
         settings: Settings,
-        store: Store | None = None,
+        store: Store,
         logs: Logs | None = None,
         workers: Workers | None = None,
         **engine_options: Any,
@@ -61,8 +61,7 @@ class Service:
         self.logs = logs
         gateway = settings.gateway
         self.workers = workers or Workers(sessions=gateway.sessions)
-        keys = KeyCache() if store is None else store.key_cache
-        self.access = AccessPolicy(keys, gateway, self.workers)
+        self.access = AccessPolicy(store.key_cache, gateway, self.workers)
         max_bytes = BODIES_IN_MEMORY * 1e6 * gateway.max_body_mb
         self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
         self.read_threads = PerKeyThreads("odar-reads", 2)
@@ -70,7 +69,7 @@ class Service:
         self.count_threads = PerKeyThreads("odar-counts", 2)
         """For counting tokens, and for decisions without a call."""
         self.sessions = self.workers.sessions
-        self.sessions.stored = None if store is None else store.sessions
+        self.sessions.stored = store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
         self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
@@ -78,7 +77,7 @@ class Service:
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
         self.metrics = Metrics(self)
         self.traffic_observer = None
-        if store is not None and settings.store.enabled:
+        if settings.store.enabled:
             self.traffic_observer = TrafficObserver(self.odar, store)
         elif settings.observe.used_share:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
@@ -158,7 +157,7 @@ class Service:
         tell({"http.response.status_code": record.http_status, "odar.request_id": record.request_id})
         if self.logs is not None:
             self.logs.request(anonymous)
-        if self.store is not None and record.query is not None:  # invalid requests must not fill the store
+        if record.query is not None:  # invalid requests must not fill the store
             stored = record if self.settings.store.content else anonymous
             self.store.put(stored.without_conversation())
         if self.traffic_observer is not None:
@@ -171,8 +170,7 @@ class Service:
     async def close(self) -> None:
         if self.traffic_observer is not None:
             await self.traffic_observer.close()
-        if self.store is not None:
-            await self.store.close()
+        await self.store.close()
         await self.odar.aclose()
         self.metrics.publish()
 
