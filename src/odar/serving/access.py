@@ -69,7 +69,7 @@ class AccessPolicy:
         Without keys, this machine may read them too. With keys it is not enough: a proxy on this machine that adds
         no header looks the same.
         """
-        address = _parse_address(_peer(scope))
+        address = parse_address(_peer(scope))
         proxied = any(_is_proxy_header(name) for name, _ in scope["headers"])
         if address is not None and not proxied and any(address in network for network in self._scraper_networks):
             return
@@ -123,7 +123,7 @@ def is_loopback(host: str) -> bool:
     """
     if host in ("127.0.0.1", "localhost"):
         return True
-    address = _parse_address(host)
+    address = parse_address(host)
     return address is not None and address.is_loopback
 
 
@@ -166,7 +166,8 @@ def _hostname(prefix: str, value: bytes) -> str:
         return ""
 
 
-def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an IP address, an IPv4 one that is written as IPv6 as itself; None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -32,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from odar.descriptors import client_connections
 from odar.formats import dump_json
 from odar.serving import exchange
+from odar.serving.access import parse_address
 from odar.serving.errors import ApiError, openai_body
 from odar.serving.workers import Workers
 
@@ -99,13 +100,10 @@ def peer_key(address: str) -> str:
     >>> peer_key("10.0.0.1"), peer_key("::ffff:10.0.0.1"), peer_key("2001:db8::1:2:3:4") == peer_key("2001:db8::9")
     ('10.0.0.1', '10.0.0.1', True)
     """
-    if ":" not in address:
-        return address
-    try:
-        ipv6 = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(ipv6.ipv4_mapped or ipaddress.IPv6Network((int(ipv6), 64), strict=False))
+    parsed = parse_address(address.partition("%")[0])
+    if parsed is not None and parsed.version == 6:
+        return str(ipaddress.IPv6Network((int(parsed), 64), strict=False))
+    return address if parsed is None else str(parsed)
 
 
 class CoalescingTransport:

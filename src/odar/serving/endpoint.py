@@ -187,14 +187,14 @@ class Endpoint:
 
     async def _open_ledger(self, state: RequestState) -> Ledger:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
-        service = self._service
+        odar = self._service.odar
         key = state.key
-        if not key.needs_reservation:
-            ledger = request_ledger(service.odar, state.request)
-        else:
-            budgets = service.store.budgets
-            reserved, state.options, ledger = await reserve(
-                service.odar, budgets, state.request, key, state.options, state.trace_id, state.body_bytes
+        ledger = request_ledger(odar, state.request)
+        if key.needs_reservation:
+            budgets = self._service.store.budgets
+            query = state.request.query
+            reserved, state.options = await reserve(
+                odar, budgets, query, key, state.options, ledger, state.trace_id, state.body_bytes
             )
             # Called before the reply ends and again when the request has ended: only the first call settles.
             state.charge = cache(partial(settle, budgets, reserved, key, ledger))
@@ -205,10 +205,8 @@ class Endpoint:
     async def _send_answer(self, state: RequestState) -> None:
         with state.exchange.cancel_on_disconnect():
             answer = await self._ask(state)
-        size = size_of(answer.trace.candidates)
-        body = await run_by_size(
-            size, lambda: dump_json(self._protocol.reply(state.request, state.trace_id).body(answer))
-        )
+        write = partial(self._protocol.reply(state.request, state.trace_id).body, answer)
+        body = await run_by_size(size_of(answer.trace.candidates), lambda: dump_json(write()))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(self, state: RequestState, ledger: Ledger) -> None:

@@ -26,26 +26,32 @@ from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 
-def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
-    """Return the ledger of a request, limited by the request and by its reservation."""
-    costs = [cost for cost in (request.extras.max_cost_usd, reserved_usd) if cost is not None]
-    return odar.agents.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
+def request_ledger(odar: Odar, request: ChatRequest) -> Ledger:
+    limits = request.extras
+    return odar.agents.ledger(limits.max_calls, limits.max_cost_usd, limits.deadline_s)
 
 
 async def reserve(
-    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
-) -> tuple[Reservation, AskOptions, Ledger]:
+    odar: Odar,
+    budgets: Budgets,
+    query: Query,
+    key: Key,
+    options: AskOptions,
+    ledger: Ledger,
+    trace_id: str,
+    size: int,
+) -> tuple[Reservation, AskOptions]:
     """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
 
-    The request has about `size` bytes. The options and the ledger that are returned keep within the reservation.
+    The request has about `size` bytes. The options that are returned, and the ledger, keep within the reservation.
 
     Raises:
         ApiError: 403 if a price is unknown.
         KeyRefused: no walk fits the key's limits.
     """
-    measure = partial(walk_needs, odar, request.query, options, priced=key.has_budget)
+    measure = partial(walk_needs, odar, query, options, priced=key.has_budget)
     offers = await run_by_size(size, measure)
-    limits = request_ledger(odar, request).limits
+    limits = ledger.limits
     max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
     needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
     future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
@@ -61,8 +67,9 @@ async def reserve(
         raise
     if reserved.choice:
         options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
-    ledger = request_ledger(odar, request, reserved.need.usd if key.has_budget else None)
-    return reserved, options, ledger
+    if key.has_budget:
+        ledger.limits = dataclasses.replace(limits, cost_usd=reserved.need.usd)
+    return reserved, options
 
 
 def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
