@@ -237,7 +237,7 @@ async def test_long_texts_are_read_outside_the_event_loop(start, up, slow, model
         (sessions, "_digests"),
         (team, "find_answer"),
         (similarity, "_parse"),
-        (chat.ChatReply, "deltas"),
+        (chat.ChatWriter, "deltas"),
         (http, "dump_json"),
     ):
         watch(module, name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -26,6 +27,7 @@ from odar.observer import Observer, observed
 from odar.options import DEFAULT_OPTIONS, AskOptions
 from odar.providers.base import OnDelta
 from odar.question import core_question
+from odar.serving.budgets import Need, Reservation
 from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
 from odar.serving.exchange import (
     JSON_HEADERS,
@@ -41,13 +43,13 @@ from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
 from odar.serving.protocols.image_urls import check_image_urls
-from odar.serving.protocols.json_body import check_parts, parsed_bytes, read_json
+from odar.serving.protocols.json_body import MAX_INTEGER, check_parts, parsed_bytes, read_json
 from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
-from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
+from odar.serving.request_cost import request_ledger, settle, walk_needs, with_max_tokens
 from odar.serving.service import Service
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
-from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
+from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend, path_of
 
 LOG = logging.getLogger("odar.serving")
 _CHARGE_TIMEOUT_S = 1.0
@@ -187,30 +189,57 @@ class Endpoint:
 
     async def _open_ledger(self, state: RequestState) -> Ledger:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
-        odar = self._service.odar
-        key = state.key
-        ledger = request_ledger(odar, state.request)
-        if key.needs_reservation:
-            budgets = self._service.store.budgets
-            query = state.request.query
-            reserved, state.options = await reserve(
-                odar, budgets, query, key, state.options, ledger, state.trace_id, state.body_bytes
-            )
-            # Called before the reply ends and again when the request has ended: only the first call settles.
-            state.charge = cache(partial(settle, budgets, reserved, key, ledger))
-            state.exchange.more_headers = rate_headers(reserved.rates)
+        ledger = request_ledger(self._service.odar, state.request)
         state.options = dataclasses.replace(state.options, ledger=ledger)
+        if state.key.needs_reservation:
+            await self._reserve(state, ledger)
         return ledger
+
+    async def _reserve(self, state: RequestState, ledger: Ledger) -> None:
+        """Reserve the cost of the most expensive walk that fits the key's limits; leave out stages beyond it.
+
+        Raises:
+            ApiError: 403 if a price is unknown.
+            KeyRefused: no walk fits the key's limits.
+        """
+        key = state.key
+        budgets = self._service.store.budgets
+        # what each walk needs, within the limits of the request
+        query = state.request.query
+        measure = partial(walk_needs, self._service.odar, query, state.options, priced=key.has_budget)
+        offers = await run_by_size(state.body_bytes, measure)
+        max_cost = math.inf if ledger.limits.cost_usd is None else ledger.limits.cost_usd
+        needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
+        # reserve it; if the client leaves meanwhile, free it again
+        future = budgets.reserve(key.id, state.trace_id, needs, ledger.limits.deadline_s)
+
+        def release(future: Future[Reservation]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                budgets.settle(future.result(), 0.0, 0)
+
+        try:
+            reserved = await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(release)
+            raise
+        # keep within the reservation
+        if reserved.choice:
+            state.options = dataclasses.replace(state.options, max_path=path_of(offers[reserved.choice][0]))
+        if key.has_budget:
+            ledger.limits = dataclasses.replace(ledger.limits, cost_usd=reserved.need.usd)
+        # Called before the reply ends and again when the request has ended: only the first call settles.
+        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
+        state.exchange.more_headers = rate_headers(reserved.rates)
 
     async def _send_answer(self, state: RequestState) -> None:
         with state.exchange.cancel_on_disconnect():
             answer = await self._ask(state)
-        write = partial(self._protocol.reply(state.request, state.trace_id).body, answer)
+        write = partial(self._protocol.writer(state.request, state.trace_id).body, answer)
         body = await run_by_size(size_of(answer.trace.candidates), lambda: dump_json(write()))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(self, state: RequestState, ledger: Ledger) -> None:
-        writer = self._protocol.reply(state.request, state.trace_id)
+        writer = self._protocol.writer(state.request, state.trace_id)
         stream = EventStream(
             state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
         )
@@ -251,7 +280,7 @@ class Endpoint:
         api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
         await state.exchange.respond(
-            api_error.status, dump_json(self._protocol.reply.error_body(api_error)), headers
+            api_error.status, dump_json(self._protocol.writer.error_body(api_error)), headers
         )
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
@@ -330,7 +359,7 @@ class StoredResponses(Endpoint):
         """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, on_delta)
         if state.items_to_store is not None:
-            response = self._protocol.reply(state.request, state.trace_id).body(answer)
+            response = self._protocol.writer(state.request, state.trace_id).body(answer)
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()

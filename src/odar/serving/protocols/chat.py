@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import Reply, WireProtocol, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, WireProtocol, sse_event, thinking_of, usage_of
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -157,7 +157,7 @@ def _read_response_format(form: AnswerFormat | None, raw: Any) -> Format | None:
 DONE = b"data: [DONE]\n\n"
 
 
-class ChatReply(Reply):
+class ChatWriter(ReplyWriter):
     """A chat completion."""
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
@@ -277,5 +277,5 @@ class ChatReply(Reply):
         return {"content": content, "refusal": None}
 
 
-CHAT = WireProtocol("chat.completions", read_chat, ChatReply)
+CHAT = WireProtocol("chat.completions", read_chat, ChatWriter)
 DECISION = CHAT._replace(name="decision", read=read_decision)

@@ -96,7 +96,7 @@ _PIECE_OVERHEAD = 200
 """Size of a piece in addition to its text."""
 
 
-class Reply(ABC):
+class ReplyWriter(ABC):
     """Writes the answer to one request in the client's protocol: as JSON, or as a stream of events."""
 
     error_body: Callable[[ApiError], dict[str, Any]] = staticmethod(openai_body)
@@ -177,7 +177,7 @@ class WireProtocol(NamedTuple):
 
     name: str
     read: Callable[[Any], ChatRequest]
-    reply: type[Reply]
+    writer: type[ReplyWriter]
 
 
 class EventStream:
@@ -187,7 +187,7 @@ class EventStream:
     is known of the answer then.
     """
 
-    def __init__(self, exchange: Exchange, writer: Reply, headers: Callable[[], Headers]) -> None:
+    def __init__(self, exchange: Exchange, writer: ReplyWriter, headers: Callable[[], Headers]) -> None:
         self._exchange = exchange
         self._writer = writer
         self._headers = headers

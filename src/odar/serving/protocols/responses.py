@@ -28,7 +28,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import Reply, WireProtocol, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, WireProtocol, sse_event, thinking_of, usage_of
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -223,7 +223,7 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
     return read_tool_choice(choice)
 
 
-class ResponseReply(Reply):
+class ResponseWriter(ReplyWriter):
     """A response; in a stream OpenAI's response.* events of text and function calls."""
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
@@ -399,4 +399,4 @@ def _custom_tool_input(arguments: str) -> Any:
     return value.get("input", arguments) if isinstance(value, dict) else arguments
 
 
-RESPONSES = WireProtocol("responses", read_responses, ResponseReply)
+RESPONSES = WireProtocol("responses", read_responses, ResponseWriter)
