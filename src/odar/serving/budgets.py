@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, delete, extract, func, insert, select
 
@@ -54,22 +54,8 @@ class Need:
     tokens: int = 0
 
 
-class RateLimit(NamedTuple):
-    """A key's limit on requests or tokens per minute, and how much of it remains."""
-
-    unit: str
-    """requests or tokens."""
-    per_minute: float
-    remaining: float
-
-    @property
-    def reset_s(self) -> float:
-        """Seconds until all of it is available again.
-
-        >>> RateLimit("requests", 60, 30).reset_s
-        30.0
-        """
-        return max(0.0, max(1.0, self.per_minute) - self.remaining) * 60 / self.per_minute
+RateLimit = tuple[Literal["requests", "tokens"], float, float]
+"""A key's limit on requests or tokens per minute: its unit, how many of it, and how many of these remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Reservation:
     choice: int
     """Index of the need that was granted."""
     expires_at: float
-    rates: tuple[RateLimit, ...] = ()
+    rates: Sequence[RateLimit] = ()
     """The key's limits per minute, with this request counted."""
 
 
@@ -273,12 +259,13 @@ class _Account:
         self.requests -= 1
         self.tokens -= need.tokens
 
-    def rates(self) -> tuple[RateLimit, ...]:
-        limits = (
-            ("requests", self.key.rate_per_min, self.requests),
-            ("tokens", self.key.tokens_per_min, self.tokens),
-        )
-        return tuple(RateLimit(unit, most, max(0.0, left)) for unit, most, left in limits if most)
+    def rates(self) -> list[RateLimit]:
+        rates: list[RateLimit] = []
+        if self.key.rate_per_min:
+            rates.append(("requests", self.key.rate_per_min, max(0.0, self.requests)))
+        if self.key.tokens_per_min:
+            rates.append(("tokens", self.key.tokens_per_min, max(0.0, self.tokens)))
+        return rates
 
     def settle(
         self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from odar.errors import KeyRefused
-from odar.serving.budgets import RateLimit, bucket_level
+from odar.serving.budgets import bucket_level
 from odar.serving.errors import ApiError
 from odar.serving.keys import NO_KEY, RETRY_S, Key
 from odar.serving.workers import Workers
@@ -114,7 +114,7 @@ class ConcurrencyLimit:
         try:
             key.check_rate(level)
         except KeyRefused as refused:
-            refused.rates = (RateLimit("requests", rate, level),)
+            refused.rates = [("requests", rate, level)]
             raise
         self._buckets_of[key.id] = (level - 1, now)
 

@@ -110,12 +110,9 @@ def count_tokens(query: Query) -> int:
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
     for tool in query.parameters.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
-
-
-def _estimate_tokens(text: str) -> float:
-    """Return the tokens of a text, extrapolated from its beginning if it is long."""
-    return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)
+    # the tokens of each text, extrapolated from its beginning if it is long
+    tokens = sum(token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS) for text in texts)
+    return round(tokens) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
 
 
 def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatParameters:
