@@ -202,8 +202,8 @@ def _observation(view: _View) -> dict[str, Any]:
         **view.service.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
         **dataclasses.asdict(settings.observe),
         "share": settings.observe.used_share,
-        "observed": 0 if observer is None else observer.observed,
-        "dropped": {} if observer is None else dict(observer.dropped),
+        "observed": observer.observed,
+        "dropped": dict(observer.dropped),
         "skills": [
             {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
             for i, (name, agent) in enumerate(odar.believed_agents.items())

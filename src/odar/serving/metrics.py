@@ -212,6 +212,7 @@ class Metrics(Collector):
         service = self._service
         limits = service.connection_limits
         health = service.store.health()
+        observer = service.traffic_observer
         values: Values = {name: dict(series) for name, series in self._counts.copy().items()} | {
             _ROUTED: {(name,): value for name, value in asdict(self._routed).items()},
             "odar_in_flight": {(): service.concurrency_limit.in_flight},
@@ -223,13 +224,12 @@ class Metrics(Collector):
             "odar_store_queue": {(): health.queued},
             "odar_store_written": {(): health.stored},
             "odar_store_lost": {("shed",): health.dropped, ("rejected",): health.rejected},
+            "odar_observed": {(): observer.observed},
+            "odar_observe_dropped": {(why,): count for why, count in observer.dropped.copy().items()},
             "odar_breaker_state": {
                 (name,): BREAKER_STATES.index(report.state) for name, report in self._own_breakers().items()
             },
         }
-        if (observer := service.traffic_observer) is not None:
-            values["odar_observed"] = {(): observer.observed}
-            values["odar_observe_dropped"] = {(why,): count for why, count in observer.dropped.copy().items()}
         _add(values, self._inherited)
         return values
 
@@ -272,9 +272,7 @@ def _shared_values(service: Service) -> Values:
     }
     if (certificate := service.odar.certificate) is not None:
         values["odar_certificate_holds"] = {(): not certificate.problems()}
-    if service.traffic_observer is not None:
-        values |= _comparison(service.store.observations)
-    return values
+    return values | _comparison(service.store.observations)
 
 
 def _comparison(observations: Observations) -> Values:

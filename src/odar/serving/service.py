@@ -76,10 +76,8 @@ class Service:
         self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
         self.metrics = Metrics(self)
-        self.traffic_observer = None
-        if settings.store.enabled:
-            self.traffic_observer = TrafficObserver(self.odar, store)
-        elif settings.observe.used_share:
+        self.traffic_observer = TrafficObserver(self.odar, store)
+        if settings.observe.used_share and not settings.store.enabled:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
 
     async def status_lines(self) -> list[str]:
@@ -91,7 +89,7 @@ class Service:
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
                 lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
-        if self.traffic_observer is not None and (share := self.settings.observe.used_share):
+        if share := self.settings.observe.used_share:
             slow = self.settings.slow.model
             slow_answers = self.traffic_observer.passes_through(EVERY_KEY)
             who, other = (slow, "the cascade") if slow_answers else ("the cascade", slow)
@@ -132,9 +130,7 @@ class Service:
     def _passes_through(self, model: str, key: Key) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
-        if not routed or self.traffic_observer is None or not key.allows_path(Route.MEDIUM):
-            return False
-        return self.traffic_observer.passes_through(key.id)
+        return routed and key.allows_path(Route.MEDIUM) and self.traffic_observer.passes_through(key.id)
 
     def _check_agents(self, model: str, key: Key) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
@@ -160,16 +156,14 @@ class Service:
         if record.query is not None:  # invalid requests must not fill the store
             stored = record if self.settings.store.content else anonymous
             self.store.put(stored.without_conversation())
-        if self.traffic_observer is not None:
-            self.traffic_observer.offer(record)
+        self.traffic_observer.offer(record)
 
     def drift_report(self) -> list[DriftReport]:
         """Return the served energies of each model; can read a file."""
         return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
     async def close(self) -> None:
-        if self.traffic_observer is not None:
-            await self.traffic_observer.close()
+        await self.traffic_observer.close()
         await self.store.close()
         await self.odar.aclose()
         self.metrics.publish()
