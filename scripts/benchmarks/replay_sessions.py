@@ -146,7 +146,7 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
         slow__model="slow",
     )
     odar = Odar(settings, providers=pair)
-    table = SessionTable(10_000, 3600, clock)
+    table = SessionTable(10_000, clock)
     path = {"always fast": "simple", "always slow": None}.get(way)
     for number, session in enumerate(found):
         agent, before = None, totals.usd

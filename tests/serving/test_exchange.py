@@ -28,7 +28,7 @@ async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, n
     async def send(message):
         raise AssertionError(message)
 
-    exchange = Exchange({"headers": []}, receive, send)
+    exchange = Exchange({"headers": []}, receive, send, "1")
     left = weakref.ref(exchange)
     with exchange.cancel_on_disconnect():
         await watched.wait()

@@ -88,13 +88,14 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
             limit.acquire(key)
 
 
-def test_workers_share_large_requests_and_connections_evenly():
+def test_workers_share_large_requests_and_connections_evenly(monkeypatch):
+    monkeypatch.setattr("odar.serving.connections.MAX_CONNECTIONS_PER_PEER", 6)
     for worker in pair():
         limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
         limit.hold_memory(NO_KEY, 50)
         with pytest.raises(ApiError, match="too many large requests"):
             limit.hold_memory(NO_KEY, 1)
-        connections = ConnectionLimits(6, workers=worker)
+        connections = ConnectionLimits(worker)
         assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 
 

@@ -46,7 +46,7 @@ class ClientLeft(Exception):
 class Exchange:
     """One request and its response; `default_id` is the request's id if the client sent none."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str) -> None:
         self.headers: Headers = scope["headers"]
         client_id = next((value for name, value in self.headers if name == b"x-request-id"), b"")
         self.request_id = client_id.decode() if _REQUEST_ID.fullmatch(client_id) else default_id
