@@ -21,14 +21,14 @@ from odar.serving.dashboard_api import DASHBOARD_ROUTES
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
 from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
-from odar.serving.forward import COMPLETIONS, EMBEDDINGS, ForwardEndpoint
+from odar.serving.forward import ForwardEndpoint, read_completions, read_embeddings
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.protocols.chat import CHAT, DECISION
+from odar.serving.protocols.chat import ChatWriter, read_chat, read_decision
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.json_body import convert, read_json
-from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
-from odar.serving.protocols.responses import RESPONSES
+from odar.serving.protocols.messages import MessageWriter, read_countable, read_messages
+from odar.serving.protocols.responses import ResponseWriter, read_responses
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.serving.workers import READY, Workers
@@ -72,14 +72,15 @@ def create_app(
         await service.close()
 
     # conversations are posted to these
+    responses = StoredResponses if settings.store.responses else Endpoint
     endpoints = {
-        "/v1/chat/completions": Endpoint(service, CHAT),
-        "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": (StoredResponses if settings.store.responses else Endpoint)(service, RESPONSES),
-        "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
-        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
-        "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
+        "/v1/chat/completions": Endpoint(service, "chat.completions", read_chat, ChatWriter),
+        "/v1/messages": Endpoint(service, "messages", read_messages, MessageWriter),
+        "/v1/responses": responses(service, "responses", read_responses, ResponseWriter),
+        "/v1/decision": DecisionEndpoint(service, "decision", read_decision, ChatWriter),
+        "/v1/embeddings": ForwardEndpoint(service, "embeddings", read_embeddings, ChatWriter),
+        "/v1/completions": ForwardEndpoint(service, "completions", read_completions, ChatWriter),
+        "/v1/messages/count_tokens": TokenCount(service, "messages", read_countable, MessageWriter),
     }
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),

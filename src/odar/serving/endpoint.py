@@ -45,7 +45,7 @@ from odar.serving.protocols.chat_request import ChatRequest, with_headers
 from odar.serving.protocols.image_urls import check_image_urls
 from odar.serving.protocols.json_body import MAX_INTEGER, check_parts, parsed_bytes, read_json
 from odar.serving.protocols.messages import count_tokens
-from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
+from odar.serving.protocols.reply import EventStream, ReplyWriter, answer_headers, plan_headers
 from odar.serving.request_cost import request_ledger, settle, walk_needs, with_max_tokens
 from odar.serving.service import Service
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
@@ -84,14 +84,21 @@ class RequestState:
 
 
 class Endpoint:
-    """An ASGI application for one path of the API."""
+    """An ASGI application for one path of the API.
+
+    `name` is that of the path in traces and metrics, `read` and `writer` are those of its protocol.
+    """
 
     recorded = True
     """Whether the store and the observer receive its requests."""
 
-    def __init__(self, service: Service, protocol: WireProtocol) -> None:
+    def __init__(
+        self, service: Service, name: str, read: Callable[[Any], ChatRequest], writer: type[ReplyWriter]
+    ) -> None:
         self._service = service
-        self._protocol = protocol
+        self._name = name
+        self._read = read
+        self._writer = writer
         self._gateway = service.settings.gateway
         self._max_body_bytes = int(self._gateway.max_body_mb * 1e6)
 
@@ -171,7 +178,7 @@ class Endpoint:
 
     def _make_request(self, value: Any) -> ChatRequest:  # in a thread if it is large
         check_parts(value)
-        request = self._protocol.read(value)
+        request = self._read(value)
         check_image_urls(request.query, self._gateway.image_urls)
         # The query keeps it for the engine: of a long text it takes too long for the event loop.
         core_question(request.query)
@@ -234,12 +241,12 @@ class Endpoint:
     async def _send_answer(self, state: RequestState) -> None:
         with state.exchange.cancel_on_disconnect():
             answer = await self._ask(state)
-        write = partial(self._protocol.writer(state.request, state.trace_id).body, answer)
+        write = partial(self._writer(state.request, state.trace_id).body, answer)
         body = await run_by_size(size_of(answer.trace.candidates), lambda: dump_json(write()))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(self, state: RequestState, ledger: Ledger) -> None:
-        writer = self._protocol.writer(state.request, state.trace_id)
+        writer = self._writer(state.request, state.trace_id)
         stream = EventStream(
             state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
         )
@@ -279,9 +286,7 @@ class Endpoint:
             return
         api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
-        await state.exchange.respond(
-            api_error.status, dump_json(self._protocol.writer.error_body(api_error)), headers
-        )
+        await state.exchange.respond(api_error.status, dump_json(self._writer.error_body(api_error)), headers)
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
@@ -309,7 +314,7 @@ class Endpoint:
                 settled=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
-                endpoint=self._protocol.name,
+                endpoint=self._name,
                 model=request.model,
                 http_status=state.exchange.status,
                 seconds=seconds,
@@ -359,7 +364,7 @@ class StoredResponses(Endpoint):
         """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, on_delta)
         if state.items_to_store is not None:
-            response = self._protocol.writer(state.request, state.trace_id).body(answer)
+            response = self._writer(state.request, state.trace_id).body(answer)
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()

@@ -21,7 +21,7 @@ from odar.providers.base import Message, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
 from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS
-from odar.serving.protocols.chat import CHAT, DONE
+from odar.serving.protocols.chat import DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
 from odar.serving.protocols.json_body import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
@@ -92,15 +92,11 @@ def _read_texts(texts: Texts, name: str) -> list[str]:
     return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
 
 
-EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
-COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
-
-
 class ForwardEndpoint(Endpoint):
     """An endpoint that forwards requests."""
 
     def _make_request(self, value: Any) -> ChatRequest:
-        return self._protocol.read(value)
+        return self._read(value)
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
@@ -122,13 +118,13 @@ class ForwardEndpoint(Endpoint):
         )
         body, note = select_body(
             {**state.request.body_fields, "model": card.id},
-            self._protocol.name,
+            self._name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
             cost_limited=ledger.limits.cost_usd is not None,
         )
         # forward it, and charge the key
-        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
+        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._name}", body)
         with state.exchange.cancel_on_disconnect():
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
@@ -161,13 +157,13 @@ class ForwardEndpoint(Endpoint):
         provider = self._service.settings.providers.get(card.provider)
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
-            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+            raise bad_field("model", f"{kind}; /v1/{self._name} needs a provider of kind openai")
         return card
 
     def _check_limits(self, ledger: Ledger, card: ModelCard, query: Query) -> None:
         """Raise BudgetExceeded unless the limits allow all of the request."""
         n = query.parameters.n
-        calls = len(query.messages) * n if self._protocol.name == "completions" else 1
+        calls = len(query.messages) * n if self._name == "completions" else 1
         if ledger.limits.calls is not None and calls > ledger.limits.calls:
             needed = plural(calls, "call")
             raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")

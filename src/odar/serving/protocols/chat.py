@@ -27,7 +27,7 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import ReplyWriter, WireProtocol, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -275,7 +275,3 @@ class ChatWriter(ReplyWriter):
         # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
         content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
         return {"content": content, "refusal": None}
-
-
-CHAT = WireProtocol("chat.completions", read_chat, ChatWriter)
-DECISION = CHAT._replace(name="decision", read=read_decision)

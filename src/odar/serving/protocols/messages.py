@@ -28,7 +28,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import ReplyWriter, WireProtocol, sse_event, thinking_of
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of
 from odar.types import Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -334,7 +334,3 @@ def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse_event({"type": kind, **fields}, kind)
-
-
-MESSAGES = WireProtocol("messages", read_messages, MessageWriter)
-COUNT_TOKENS = MESSAGES._replace(read=read_countable)

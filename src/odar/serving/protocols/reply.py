@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from odar.agents.measure import size_of
 from odar.background import run_by_size
@@ -170,14 +170,6 @@ class ReplyWriter(ABC):
             document = to_document(Record(self._request.query, trace), content=True)
             fields |= {"explanation": document, "story": tell_story(document)}
         return fields
-
-
-class WireProtocol(NamedTuple):
-    """How requests to one path are read and answered."""
-
-    name: str
-    read: Callable[[Any], ChatRequest]
-    writer: type[ReplyWriter]
 
 
 class EventStream:

@@ -28,7 +28,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import ReplyWriter, WireProtocol, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -397,6 +397,3 @@ def _custom_tool_input(arguments: str) -> Any:
     except ValueError:
         return arguments
     return value.get("input", arguments) if isinstance(value, dict) else arguments
-
-
-RESPONSES = WireProtocol("responses", read_responses, ResponseWriter)
