@@ -9,9 +9,11 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from starlette.types import Scope
+
 from odar.errors import SettingsError
 from odar.serving.errors import ApiError
-from odar.serving.exchange import Headers, Scope
+from odar.serving.exchange import Headers
 from odar.serving.keys import NO_KEY, RETRY_S, Key, KeyCache
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings

@@ -14,13 +14,13 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from odar.errors import KeyRefused, UnknownName
 from odar.serving.dashboard_api import DASHBOARD_ROUTES
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
-from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
+from odar.serving.exchange import ClientLeft, json_response, read_body
 from odar.serving.forward import ForwardEndpoint, read_completions, read_embeddings
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
+
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
 from odar.background import CURRENT_KEY, run_by_size, run_in_thread
@@ -29,15 +31,7 @@ from odar.providers.base import OnDelta
 from odar.question import core_question
 from odar.serving.budgets import Need, Reservation
 from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
-from odar.serving.exchange import (
-    JSON_HEADERS,
-    ClientLeft,
-    Exchange,
-    Receive,
-    Scope,
-    Send,
-    read_body,
-)
+from odar.serving.exchange import JSON_HEADERS, ClientLeft, Exchange, read_body
 from odar.serving.keys import NO_KEY, Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
