@@ -32,9 +32,9 @@ from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import agents_of, choose_policy, policy_with_skills
+from odar.policy.policies import agents_of, choose_policy, forced_policy
 from odar.providers.base import Provider
-from odar.providers.pool import Guard, observed_guard
+from odar.providers.pool import Guard
 from odar.served.agreement import ServedAgreement
 from odar.served.alignment import ServedAlignment
 from odar.served.counts import sibling_file
@@ -52,7 +52,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
-        guard: a wrapper for every provider, such as a circuit breaker.
+        guard: stands between the engine and every provider, such as a circuit breaker.
         served: the file of statistics of served answers, shared by processes; None keeps them in memory.
         observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
 
@@ -72,7 +72,7 @@ class Odar:
         self.settings = settings = settings or load_settings()
         self.observer = observer or telemetry_observer(settings)
         self.calibration = calibration = load_calibration(settings.calibration)
-        self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
+        self.agents = Agents(settings, providers, guard)
         self.estimator = estimator or open_estimator(settings.routing.estimator)
         # measured by a calibration
         sources = self.agents.sources()
@@ -85,8 +85,8 @@ class Odar:
         belief = None if calibration.has_skills else calibration.load_belief()
         self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
         # used for every question
-        policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
-        self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
+        policy_of = partial(choose_policy, settings, calibration, self.believed_agents)
+        self._policy_of = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
         self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
         certify = None if self.certificate is None else self.certificate.status
@@ -173,11 +173,11 @@ class Odar:
     def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:
         """The policy of one question: that of the settings, a path of the paper, or one model."""
         if options.forced:
-            return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
+            return forced_policy(self.settings, options.path, options.model)
         prefer_cascade = options.dial is not None
         if query is not None and self.settings.fixed_stages:
             prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED
-        return self._policy_with_skills(self.agreement.skills(), prefer_cascade)
+        return self._policy_of(self.agreement.skills(), prefer_cascade)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team]:
         """Check the question, and choose its policy and agents."""

@@ -264,12 +264,12 @@ class Plan:
     # the form of its answer
     kind: str = "short answer"
     """Kind of answer that the question asks for (SPEC 9.3); see `odar.policy.kinds`."""
-    plausible: int | None = None
-    """Number of plausible answers: 2 for yes or no, the number of options, None for many."""
+    plausible: int = 0
+    """Number of plausible answers: 2 for yes or no, the number of options, 0 for many."""
     one_call: bool = False
     """Whether one call is enough: open-ended requests, tool calls, and several choices for the client."""
     keep: str = ""
-    """The agent that began a tool loop and continues it."""
+    """The agent that began a tool loop and continues it, with one call at a time."""
     n: int = 1
     """Number of choices that the client asked for."""
 

@@ -11,9 +11,8 @@ from odar.agents.ledger import Ledger, Limits
 from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.breaker import Breaker
 from odar.providers.connection import Connections
-from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.types import Ask, Call, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
@@ -21,7 +20,6 @@ from support.waiting import until
 
 CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
 MESSAGES = (Message("user", "hello"),)
-RETRY = Retry(attempts=3, first_pause_s=0.001, max_pause_s=0.002)
 
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
@@ -40,9 +38,14 @@ async def server():
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr("odar.providers.http.FIRST_PAUSE_S", 0.001)
+
+
 @pytest.fixture
 async def provider(server):
-    provider = OpenAIProvider("p", server.url, retry=RETRY)
+    provider = OpenAIProvider("p", server.url)
     yield provider
     await provider.close()
 
@@ -74,7 +77,7 @@ async def test_attempts_before_a_timeout_are_counted(server, provider):
 async def test_a_call_without_a_connection_is_not_counted():
     async with FaultServer() as closed:
         url = closed.url
-    provider = OpenAIProvider("p", url, retry=RETRY)
+    provider = OpenAIProvider("p", url)
     call = await bill(provider.complete, n=5)
     await provider.close()
     assert (call.samples, call.retries, call.usage, call.cost_usd) == (0, 2, Usage(0, 0, 0, 0, 0, 0), 0.0)
@@ -100,7 +103,7 @@ async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monk
 async def test_a_call_rejected_by_the_breaker_is_not_counted(server, provider):
     breaker = Breaker(failures=1, cooldown_s=60)
     breaker.failed()
-    call = await bill(GuardedProvider(provider, breaker).complete, n=5)
+    call = await bill(lambda request: breaker.call(request, lambda: provider.complete(request)), n=5)
     assert (call.samples, call.cost_usd, len(server.requests)) == (0, 0.0, 0)
 
 

@@ -23,7 +23,7 @@ class Agents:
     Args:
         settings: the effective settings.
         providers: providers by name, in place of the configured ones.
-        guard: a wrapper for every provider, such as a circuit breaker.
+        guard: stands between the engine and every provider, such as a circuit breaker.
     """
 
     def __init__(

@@ -342,9 +342,10 @@ class Team:
 
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""
-        provider = self.providers[card.provider]
+        _ = self.providers[card.provider]  # one that cannot be opened is not billed
         read = self.billed_messages(request.messages)
-        return await self.ledger.bill(ask, card, request, read, lambda sent: provider.complete(sent, on_delta))
+        send = partial(self.providers.complete, card.provider, on_delta=on_delta)
+        return await self.ledger.bill(ask, card, request, read, send)
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """All messages billed as input; descriptions of tools are part of the prompt."""

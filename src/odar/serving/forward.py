@@ -124,7 +124,9 @@ class ForwardEndpoint(Endpoint):
             cost_limited=ledger.limits.cost_usd is not None,
         )
         # forward it, and charge the key
-        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._name}", body)
+        providers = service.odar.agents.providers
+        _ = providers[card.provider]  # one that cannot be opened is not billed
+        forward = partial(providers.forward, card.provider, f"/{self._name}", body)
         with state.exchange.cancel_on_disconnect():
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)

@@ -16,7 +16,7 @@ from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
-from odar.providers.base import Delta, ToolCallDelta
+from odar.providers.base import Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of, openai_body
 from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
@@ -139,8 +139,8 @@ class ReplyWriter(ABC):
     def deltas(self, candidate: Candidate) -> Iterator[Delta]:
         """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
         yield from map(Delta, _PIECE.findall(candidate.text))
-        for index, call in enumerate(self.tool_calls(candidate)):
-            yield Delta(tool_calls=(ToolCallDelta(index, call.id, call.name, call.arguments),))
+        for call in enumerate(self.tool_calls(candidate)):
+            yield Delta(tool_calls=(call,))
 
     def odar_object(self, answer: Answer) -> dict[str, Any]:
         """Return the field `odar` of an answer: how it came about."""
