@@ -41,7 +41,7 @@ from cascade.recorded import Recorded, load
 from odar.lab.calibration.belief_fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
-from odar.served.skills import skills_from_agreement
+from odar.served.agreement import skills_from_agreement
 
 SETS = ("mmlu_pro", "math_l5", "crux")
 RATIOS = (3, 10, 20)

@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from odar.agents.agents import Agents
-from odar.agents.measure import Measurements, size_of
+from odar.agents.measure import count_served, size_of, state_after
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
-from odar.certificates import open_certificate
 from odar.config import load_settings
 from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
@@ -27,7 +26,7 @@ from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions
-from odar.planning import Planner
+from odar.planning import InstalledCertificate, Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
@@ -87,10 +86,10 @@ class Odar:
         # used for every question
         policy_of = partial(choose_policy, settings, calibration, self.believed_agents)
         self._policy_of = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
-        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
-        self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
-        certify = None if self.certificate is None else self.certificate.status
-        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
+        self.certificate = None
+        if calibration.made.get("certificate"):
+            self.certificate = InstalledCertificate(calibration, self.agents, self.alignment)
+        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, self.certificate)
 
     @observed("query", outermost=True)
     async def aask(
@@ -132,7 +131,7 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decision))
                 if stream.committed and not candidates:  # no other agent can continue this text
                     raise team.error()
-                measure = partial(self.measurements.state_after, state, stage, candidates, team)
+                measure = partial(state_after, state, stage, candidates, team, self.alignment)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
             # the winner
             if not state.candidates:
@@ -146,7 +145,7 @@ class Odar:
         finally:
             await team.close()
             self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
-        self.measurements.count_served(state.candidates, team)
+        count_served(state.candidates, team, self.alignment)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
         return Answer(trace.winner.text, trace.winner.answer, trace)
 
@@ -167,7 +166,7 @@ class Odar:
         policy, team = self._open(question, options)
         team.check_images(*team.cards)
         plan = await self.planner.plan(team, policy, options)
-        dry_run = DryRun(policy, team, self.measurements, partial(self._verdict, policy, team))
+        dry_run = DryRun(policy, team, self.alignment, partial(self._verdict, policy, team))
         return await dry_run.next_step(plan, given)
 
     def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:

@@ -59,7 +59,6 @@ class Ask(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """The prompt that is used."""
         if self.verify:
             return Step.VERIFY
         return Step.ANSWER if self.agent in CHEAP_AGENTS else Step.SOLVE
@@ -455,7 +454,7 @@ class Call:
     retries: int = 0
     error: str | None = None
     began_s: float | None = None
-    """Seconds from the start of the query; None in old records."""
+    """Seconds from the start of the query; None if the caller made the call."""
     error_summary: str | None = None
     """The error without what the provider said, which may quote the request."""
 

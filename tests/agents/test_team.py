@@ -7,7 +7,7 @@ import contextlib
 
 import pytest
 
-from odar.agents.ledger import Ledger, Limits
+from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
@@ -24,7 +24,7 @@ MESSAGES = (Message("user", "hello"),)
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
     """Return the recorded call, whether it succeeded or failed."""
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
     request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
     with contextlib.suppress(ProviderError, asyncio.CancelledError):
         await ledger.bill(Ask("slow"), CARD, request, MESSAGES, ask)
@@ -108,7 +108,7 @@ async def test_a_call_rejected_by_the_breaker_is_not_counted(server, provider):
 
 
 async def test_calls_without_a_connection_do_not_count_against_limits():
-    ledger = Ledger(Limits(deadline_s=60.0, calls=1))
+    ledger = Ledger(60.0, max_calls=1)
 
     async def refused(_: Request) -> Reply:
         raise ProviderUnreachable("closed", reached=False, may_be_billed=False)
@@ -128,7 +128,7 @@ async def test_calls_without_a_connection_do_not_count_against_limits():
 
 async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
     monkeypatch.setattr("odar.agents.ledger.GRACE_S", 0.05)
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
 
     async def never(_: Request) -> Reply:
         await asyncio.Event().wait()
@@ -141,7 +141,7 @@ async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
 
 async def test_a_cancelled_call_has_an_unknown_cost(server, provider):
     server.behave(hang())
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
     request = Request("m", MESSAGES)
     task = asyncio.create_task(ledger.bill(Ask("slow"), CARD, request, MESSAGES, provider.complete))
     await until(lambda: server.busy)

@@ -209,10 +209,10 @@ class Endpoint:
         query = state.request.query
         measure = partial(walk_needs, self._service.odar, query, state.options, priced=key.has_budget)
         offers = await run_by_size(state.body_bytes, measure)
-        max_cost = math.inf if ledger.limits.cost_usd is None else ledger.limits.cost_usd
+        max_cost = math.inf if ledger.max_cost_usd is None else ledger.max_cost_usd
         needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
         # reserve it; if the client leaves meanwhile, free it again
-        future = budgets.reserve(key.id, state.trace_id, needs, ledger.limits.deadline_s)
+        future = budgets.reserve(key.id, state.trace_id, needs, ledger.deadline_s)
 
         def release(future: Future[Reservation]) -> None:
             if not future.cancelled() and future.exception() is None:
@@ -227,7 +227,7 @@ class Endpoint:
         if reserved.choice:
             state.options = dataclasses.replace(state.options, max_path=path_of(offers[reserved.choice][0]))
         if key.has_budget:
-            ledger.limits = dataclasses.replace(ledger.limits, cost_usd=reserved.need.usd)
+            ledger.max_cost_usd = reserved.need.usd
         # Called before the reply ends and again when the request has ended: only the first call settles.
         state.charge = cache(partial(settle, budgets, reserved, key, ledger))
         state.exchange.more_headers = rate_headers(reserved.rates)

@@ -13,7 +13,7 @@ from odar.providers.base import Provider
 from odar.providers.breaker import Breaker
 from odar.providers.http import HttpProvider
 from odar.providers.pool import GuardedSend
-from odar.served.drift import DriftReport
+from odar.served.alignment import DriftReport
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits

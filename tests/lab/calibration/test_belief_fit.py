@@ -11,7 +11,7 @@ from odar.lab.calibration.belief_fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
 from odar.policy.cascade_values import draw_answers
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
-from odar.served.skills import agreement, skills_from_agreement
+from odar.served.agreement import agreement, skills_from_agreement
 
 BELIEF = Belief.load()
 TRUE = (Agent("fast", 0.42, "gpt"), Agent("second", 0.47, "gemini"), Agent("slow", 0.70, "claude"))
