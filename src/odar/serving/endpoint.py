@@ -32,7 +32,7 @@ from odar.question import core_question
 from odar.serving.budgets import Need, Reservation
 from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
 from odar.serving.exchange import JSON_HEADERS, ClientLeft, Exchange, read_body
-from odar.serving.keys import NO_KEY, Key
+from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
@@ -52,6 +52,8 @@ _CHARGE_TIMEOUT_S = 1.0
 
 UNREAD = ChatRequest("", Query(""))
 """Stands for a request whose body has not been read."""
+UNIDENTIFIED = Key("", "not identified")
+"""Stands for the key of a request until it is known; it has no rights."""
 
 
 @dataclass(slots=True)
@@ -61,7 +63,7 @@ class RequestState:
     exchange: Exchange
     trace_id: str
     started: float
-    key: Key = NO_KEY
+    key: Key = UNIDENTIFIED
     body_bytes: int = 0
     held_bytes: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
