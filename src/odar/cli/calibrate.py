@@ -155,15 +155,16 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         fetch_weights(settings, quiet=quiet)
         odar = Odar(settings)
         items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
+    made = {"data": data or "starter", "items": len(items)}
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
     for warning in _cut_off_warnings(odar, items):
         notice(warning)
-    prompts = current_prompt_md5s(odar)
-    difficulty = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]  # as it is today
-    table = ReplayTable(scored.items, odar.settings, prompts, Calibration(), difficulty)
-    return Measured(odar, scored, table, {"data": data or "starter", "items": len(items)}, imported)
+    now = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]
+    items = [replace(item, difficulty=d) for item, d in zip(scored.items, now, strict=True)]
+    table = ReplayTable(items, odar.settings, current_prompt_md5s(odar))
+    return Measured(odar, scored, table, made, imported)
 
 
 def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:

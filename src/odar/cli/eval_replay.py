@@ -202,14 +202,14 @@ def fuse_command(recording: str, split: str | None, as_json: bool, settings: Set
         settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
     )
     results = apply_rules(table, fusion.beta)
-    candidates = sum(map(len, table.candidates_right())) / len(table)
+    candidates = table.all_answers.calls
     ceiling = oracle_accuracy(table)
     skills = fitted_skills(table)
     if as_json:
         about = {"questions": len(table), "candidates": candidates, "oracle": ceiling, "skills": skills}
         print_json({**about, "rules": [asdict(result) for result in results]})
         return
-    sizes = f"{plural(len(table), 'question')}, {candidates:.1f} candidates each"
+    sizes = f"{plural(len(table), 'question')}, {plural(candidates, 'candidate')} each"
     click.echo(f"{sizes}; oracle {ceiling:.3f}; 95% intervals\n")
     results = sorted(results, key=lambda result: -result.accuracy.value)
     print_columns(

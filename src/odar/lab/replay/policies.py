@@ -127,7 +127,7 @@ def _run_settings(table: ReplayTable, options: Mapping[str, str], name: str) -> 
     """
     samples = str(min(5, table.samples(SLOW)))
     paper = {"policy": "paper", "rule": "fep", "tau1": "0.3", "tau2": "0.7", "n": samples, "beta": "inf"}
-    options = {"odar": {}, "cascade": {"policy": "cascade"}, "paper": paper}[name] | options
+    options = {**{"odar": {}, "cascade": {"policy": "cascade"}, "paper": paper}[name], **options}
     if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
         raise UnknownName(f"option of {name}", strange.pop(), {*OPTIONS, "statistics", "dispatch"})
     values = {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}

@@ -20,6 +20,7 @@ from odar.lab.replay.table import ReplayTable
 from odar.lab.report.draw import TEXTS
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
+from odar.policy.equivalence import group_candidates
 from odar.types import SLOW, Step
 
 ERROR_KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
@@ -156,7 +157,14 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
     asks = [ask for stage in stages for ask in stage.asks]
     if any(ask.verify for ask in asks):
         return any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
-    return len(stages) > 1 and table.is_confirmed(row, int(outcome.winner[row]), {ask.agent for ask in asks})
+    if len(stages) < 2:
+        return False
+    attempts = table.items[row].attempts
+    winner = attempts[outcome.winner[row]]
+    first = {each.agent: each for each in reversed(attempts) if each.step is not Step.VERIFY}
+    others = [first[agent] for agent in {ask.agent for ask in asks} - {winner.agent}]
+    groups = group_candidates([each.candidate for each in (winner, *others)])
+    return groups[0] >= 0 and groups[0] in groups[1:]
 
 
 def fields_of(table: ReplayTable) -> list[str]:
