@@ -212,7 +212,10 @@ def pair(recording: Path) -> dict[str, Any]:
     table = load_table(recording)
     free = np.array(
         [
-            table.fusion_of(table.settings).free_text_similarity([each.candidate for each in item.attempts], item.query) is not None
+            table.fusion_of(table.settings).free_text_similarity(
+                [each.candidate for each in item.attempts], item.query
+            )
+            is not None
             for item in table.items
         ]
     )

@@ -100,24 +100,14 @@ def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
 
 @cache
 def _t_quantile(freedom: int) -> float:
-    """The quantile of the t distribution for a two-sided 95% interval.
+    """The quantile of the t distribution for a two-sided 95% interval, by numerical integration.
 
-    For a whole number of degrees of freedom, P(|T| < √freedom · tan a) is a finite sum of powers of cos a
-    (Abramowitz and Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
+    T is √freedom · tan a, where the angle a has a density in proportion to cos a to the power of freedom − 1.
     """
-    powers = np.arange(freedom % 2, freedom - 1, 2)
-    factors = np.cumprod(np.append(1.0, (powers[:-1] + 1) / (powers[:-1] + 2)))[: len(powers)]
-    low, high = 0.0, np.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        inside = np.sin(angle) * float((factors * np.cos(angle) ** powers).sum())
-        if freedom % 2:
-            inside = (angle + inside) * 2 / np.pi
-        if inside < LEVEL:
-            low = angle
-        else:
-            high = angle
-    return float(np.sqrt(freedom) * np.tan(low))
+    edges = np.linspace(0, np.pi / 2, 200_001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    shares = np.append(0.0, np.cumsum(np.cos(middles) ** (freedom - 1)))
+    return float(np.sqrt(freedom) * np.tan(np.interp(LEVEL * shares[-1], shares, edges)))
 
 
 def difference(

@@ -19,7 +19,7 @@ from odar.lab.calibration.compare import (
     walk_all,
 )
 from odar.lab.calibration.fit import without_prompts
-from odar.lab.calibration.guarantee import LossBound, fit_and_certify
+from odar.lab.calibration.guarantee import fit_and_certify
 from odar.lab.calibration.items import scored_items
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import run_policy
@@ -158,14 +158,14 @@ def test_the_best_choice_is_written_with_what_was_fitted():
 
 def test_a_guarantee_is_tested_on_the_other_half():
     items = table(population(300, samples=2))
-    calibration, certificate, best, reference = fit_and_certify(items, LossBound(0.1), goal(items))
-    assert certificate.items == 150 == len(best.score)
+    calibration, certificate, best, reference = fit_and_certify(items, goal(items), at_most_worse=0.1)
+    assert certificate.test_items == 150 == len(best.score)
     assert best.cost_usd.mean() < reference.cost_usd.mean()
     assert certificate.points == best.points and certificate.loss <= 0.1
     assert max(each.count for each in calibration.statistics.values()) == 2 * 150
     assert best.settings["routing.stages"] == ["fast", "second", "slow"]
     with pytest.raises(InputError, match="too few answers"):
-        fit_and_certify(items, LossBound(0.1, against="slow*9"), goal(items))
+        fit_and_certify(items, goal(items), at_most_worse=0.1, against="slow*9")
 
 
 def test_settings_of_stages_are_kept():
