@@ -29,7 +29,7 @@ from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
-from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare, recommendation
+from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare
 from odar.lab.calibration.fit import fit_calibration, without_prompts
 from odar.lab.calibration.items import MIN_ITEMS, ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
@@ -96,7 +96,7 @@ def command(
     # choose what pays
     goal = Goal(measured.odar.settings.routing.dial, table.reference_usd, max_calls, max_cost)
     comparison = compare(table, goal)
-    sentence = recommendation(scored, comparison, goal)
+    sentence = comparison.recommendation(scored.score_name)
     if len(scored) >= MIN_CHOICE:
         calibration = chosen_calibration(table, comparison)
     else:

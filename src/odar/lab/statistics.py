@@ -234,7 +234,7 @@ def summarize_policies(
     names = item_names(table)
     folds = np.array(table.column("fold"))
     seeds = [key.seed for key in table.column("key")]
-    base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
+    base = next((each.mean_score for each in outcomes if each.name == "single-fast"), None)
     # gains over the reference, with p-values adjusted over the whole table
     gains = [
         None if each.name == reference.name else paired_difference(table, each.score, reference.score)
@@ -245,12 +245,12 @@ def summarize_policies(
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
         means, places = item_means(outcome.score, names)
-        mean = float(outcome.score.mean())
+        mean = outcome.mean_score
         calls = float(outcome.calls.mean())
         # the gain over the fixed choices at equal dollars
         over = None
         if fixed and outcome.name not in fixed_names:
-            mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
+            mixed = best_mixture(fixed, outcome.mean_usd)
             over = paired_difference(table, outcome.score, mixed.score).interval
         rows.append(
             PolicySummary(
@@ -261,7 +261,7 @@ def summarize_policies(
                 gain=gain,
                 adjusted=p,
                 calls=calls,
-                cost_usd=float(outcome.cost_usd.mean()),
+                cost_usd=outcome.mean_usd,
                 tokens=mean_if_known(outcome.tokens),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),

@@ -15,12 +15,10 @@ from odar.lab.calibration.compare import (
     choice_name,
     chosen_calibration,
     compare,
-    recommendation,
     walk_all,
 )
 from odar.lab.calibration.fit import without_prompts
 from odar.lab.calibration.guarantee import fit_and_certify
-from odar.lab.calibration.items import scored_items
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import run_policy
 from odar.types import SLOW
@@ -68,7 +66,7 @@ def test_a_cascade_of_two_cheap_families_and_slow_beats_every_fixed_choice():
     enough = [each for each in found.choices if each.is_cascade and each.score.mean() > found.slow.score.mean()]
     assert min(map(found.cost, enough)) < 0.75
     assert found.cost(found.slow) == 1.0 and found.gain(found.slow).value == 0.0
-    text = recommendation(scored_items(items.items), found, goal(items))
+    text = found.recommendation("right")
     assert text.startswith("Use the cascade at dial ") and "of its cost" in text
 
 
@@ -93,9 +91,7 @@ def test_the_fixed_choice_is_installed_where_no_cascade_beats_it():
     worth = {each.name: float(goal(items).worth(each).mean()) for each in found.choices}
     assert worth[found.best.name] >= max(worth["fast"], worth["second"], worth["slow"])
     if not found.best.is_cascade:
-        assert recommendation(scored_items(items.items), found, goal(items)).startswith(
-            f"No cascade pays here, use {found.best.name}"
-        )
+        assert found.recommendation("right").startswith(f"No cascade pays here, use {found.best.name}")
 
 
 def test_a_cascade_that_does_not_beat_the_best_fixed_choice_is_not_chosen():

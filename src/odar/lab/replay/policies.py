@@ -277,7 +277,7 @@ def _papers_choice(table: ReplayTable) -> tuple[list[Outcomes], Ints]:
 def random_mixture(table: ReplayTable) -> Outcomes:
     """Fast or slow at random, at the cost of ODAR."""
     alone = [run_policy(table, name) for name in ("single-fast", "single-slow")]
-    mixed = best_mixture(alone, float(run_policy(table, "odar").cost_usd.mean()))
+    mixed = best_mixture(alone, run_policy(table, "odar").mean_usd)
     return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
 
 

@@ -111,7 +111,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
         hard = routed.path == 2
         within = float(routed.score[hard].mean()) if hard.any() else None
         against = None if forced.name == majority.name else findings.gain(forced, majority).interval
-        rows.append([name, float(routed.score.mean()), within, float(forced.score.mean()), against])
+        rows.append([name, routed.mean_score, within, forced.mean_score, against])
     return [exhibit("fusion", rows)]
 
 
@@ -123,7 +123,7 @@ def best_of_n_figure(findings: Findings) -> list[Exhibit]:
         ("self-consistency", "self-consistency:k", Colour.MEDIUM),
         ("best of n", "best-of-n:n", Colour.HARD),
     ):
-        lines[name] = ([float(findings.outcomes[f"{spec}={n}"].score.mean()) for n in sizes], colour, "-")
+        lines[name] = ([findings.outcomes[f"{spec}={n}"].mean_score for n in sizes], colour, "-")
     rows = [[n, *(scores[i] for scores, _, _ in lines.values())] for i, n in enumerate(sizes)]
     return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
@@ -137,7 +137,7 @@ def sweeps(findings: Findings) -> list[Exhibit]:
         for outcome in findings.suite(f"sweep-{sweep}"):
             value = outcome.name.partition(":")[2].replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
-            rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
+            rows.append([value, outcome.mean_score, float(outcome.calls.mean())])
         values, scores, _ = zip(*rows, strict=True)
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
@@ -208,8 +208,8 @@ def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any
         clean.difficulty.mean(),
         attacked.difficulty.mean(),
         (before.path == after.path).mean(),
-        before.score.mean(),
-        after.score.mean(),
+        before.mean_score,
+        after.mean_score,
         difference(after.score, before.score).interval,
         before.calls.mean(),
         after.calls.mean(),
@@ -305,11 +305,11 @@ def routers(findings: Findings) -> list[Exhibit]:
     """
     table = findings.table
     weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
-    strong = max((slow, hard), key=lambda each: float(each.score.mean()))
-    if strong.score.mean() <= weak.score.mean():
+    strong = max((slow, hard), key=lambda each: each.mean_score)
+    if strong.mean_score <= weak.mean_score:
         raise InputError(
-            f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
-            f"({weak.score.mean():.3f}): there is no gap that a router could recover."
+            f"The strong side ({strong.name}, {strong.mean_score:.3f}) is no better than the fast agent "
+            f"({weak.mean_score:.3f}): there is no gap that a router could recover."
         )
     # what each router ranks the questions by
     rng = np.random.default_rng(42)

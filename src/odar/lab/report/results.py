@@ -127,16 +127,16 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     The paper's policy, the agents alone and self-consistency follow.
     """
     slow = findings.outcomes["single-slow"]
-    slow_usd = float(slow.cost_usd.mean())
+    slow_usd = slow.mean_usd
     curve = findings.suite("curve")
     shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
     for outcome, row in zip(shown, summarize_policies(findings.table, shown, slow), strict=True):
         name = policy_label(row.name).removeprefix("cascade, ")
-        cost = float(outcome.cost_usd.mean())
+        cost = outcome.mean_usd
         over_slow = None if row.gain is None else row.gain.interval
         rows.append([name, row.accuracy.value, 1000 * cost, cost / slow_usd, row.over_fixed, over_slow])
-    equal = cost_at_accuracy(curve, float(slow.score.mean()))
+    equal = cost_at_accuracy(curve, slow.mean_score)
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
         note = f"As accurate as the slow agent alone at {equal / slow_usd:.2f} of its cost."
@@ -153,7 +153,7 @@ def pareto(findings: Findings) -> list[Exhibit]:
 
 def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes], Array]) -> Exhibit:
     def place(outcome: Outcomes) -> tuple[float, float]:
-        return float(price(outcome).mean()), float(outcome.score.mean())
+        return float(price(outcome).mean()), outcome.mean_score
 
     points = {row.name: place(findings.outcomes[row.name]) for row in findings.main if row.name != "oracle"}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
