@@ -229,7 +229,7 @@ def summarize_policies(
     table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes
 ) -> list[PolicySummary]:
     """The figures of each policy, with its gains over the reference and over mixtures of the fixed choices."""
-    fixed = [each for _, each in run_policies(table, ["fixed"]) if isinstance(each, Outcomes)]
+    fixed, _ = run_policies(table, ["fixed"])
     strata = sampling_strata(table)
     names = item_names(table)
     folds = np.array(table.column("fold"))
@@ -241,7 +241,6 @@ def summarize_policies(
         for each in outcomes
     ]
     adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
-    fixed_names = {each.name for each in fixed}
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
         means, places = item_means(outcome.score, names)
@@ -249,8 +248,8 @@ def summarize_policies(
         calls = float(outcome.calls.mean())
         # the gain over the fixed choices at equal dollars
         over = None
-        if fixed and outcome.name not in fixed_names:
-            mixed = best_mixture(fixed, outcome.mean_usd)
+        if fixed and outcome.name not in fixed:
+            mixed = best_mixture([*fixed.values()], outcome.mean_usd)
             over = paired_difference(table, outcome.score, mixed.score).interval
         rows.append(
             PolicySummary(

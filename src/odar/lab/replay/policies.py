@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -65,17 +65,20 @@ def run_policy(table: ReplayTable, spec: str) -> Outcomes:
     return table.outcomes[spec]
 
 
-def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Each policy with its outcome, or with the error that says why the recording does not support it.
+def run_policies(table: ReplayTable, specs: Sequence[str]) -> tuple[dict[str, Outcomes], dict[str, str]]:
+    """The outcome of each policy, and for those that the recording does not support the reason.
 
-    A name of `suites` stands for its policies; each policy comes once.
+    A name of `suites` stands for its policies.
     """
+    outcomes = {}
+    left_out = {}
     known = suites(table)
-    for spec in dict.fromkeys(each for given in specs for each in known.get(given, [given])):
+    for spec in chain.from_iterable(known.get(given, [given]) for given in specs):
         try:
-            yield spec, run_policy(table, spec)
+            outcomes[spec] = run_policy(table, spec)
         except (InputError, SettingsError) as error:
-            yield spec, error
+            left_out[spec] = str(error)
+    return outcomes, left_out
 
 
 def _run_policy(table: ReplayTable, spec: str) -> Outcomes:

@@ -123,13 +123,7 @@ def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathemati
 def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: str) -> Findings:
     clean = np.array(["+" not in item.key.set for item in recorded.items])
     table = recorded if clean.all() or not clean.any() else recorded.replaced(rows=clean)
-    outcomes: dict[str, Outcomes] = {}
-    left_out: dict[str, str] = {}
-    for spec, found in run_policies(table, ["all"]):
-        if isinstance(found, Exception):
-            left_out[spec] = str(found)
-        else:
-            outcomes[spec] = found
+    outcomes, left_out = run_policies(table, ["all"])
     main = [outcomes[spec] for spec in ("odar", *suites(table)["baselines"]) if spec in outcomes]
     rows = summarize_policies(table, main, outcomes["odar"])
     return Findings(name, recorded, table, outcomes, left_out, rows, others, train)
