@@ -141,9 +141,7 @@ def sweeps(findings: Findings) -> list[Exhibit]:
         values, scores, _ = zip(*rows, strict=True)
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
-        columns = f"{title} |; accuracy; calls | .2f"
-        words = {"setting": title}
-        exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
+        exhibits.append(exhibit(f"sweep-{sweep}", rows, words={"setting": title}, draw=draw, size=(4.9, 2.7)))
     return exhibits
 
 
@@ -336,10 +334,10 @@ def routers(findings: Findings) -> list[Exhibit]:
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     points = np.column_stack([shares, *curves.values()]).tolist()
-    columns = f"share | .1f; {'; '.join(f'{name} | .2f' for name in curves)}"
+    names = "; ".join(f"{name} | .2f" for name in curves)
     return [
         exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
-        exhibit("recovered", points, columns=columns, draw=draw),
+        exhibit("recovered", points, words={"routers": names}, draw=draw),
     ]
 
 
