@@ -130,11 +130,6 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
     )
 
 
-def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
-    """The score of a router that knows both outcomes: the gain of the strong model on each query."""
-    return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
-
-
 def auroc(score: ArrayLike, label: ArrayLike) -> float:
     """The probability that a positive outranks a negative; ties count half (Mann-Whitney)."""
     s = np.asarray(score, float)

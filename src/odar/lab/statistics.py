@@ -261,7 +261,7 @@ def summarize_policies(
                 adjusted=p,
                 calls=calls,
                 cost_usd=outcome.mean_usd,
-                tokens=mean_if_known(outcome.tokens),
+                tokens=None if np.isnan(outcome.tokens).any() else float(outcome.tokens.mean()),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),
                 mix=outcome.mix,
@@ -307,8 +307,3 @@ def length_strata(table: ReplayTable) -> list[Hashable]:
     """Without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(item.query) for item in table.items]
     return list(label_free_strata([item.key.set for item in table.items], lengths))
-
-
-def mean_if_known(values: Array) -> float | None:
-    """The mean; None if a value is unknown (NaN)."""
-    return None if np.isnan(values).any() else float(values.mean())

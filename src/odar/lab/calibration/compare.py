@@ -160,7 +160,8 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     fits_belief = False
     if len(table) >= MIN_BELIEF:
         fitted = fit_folds(belief=True)
-        fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
+        before, after = (np.concatenate(list(map(log_losses, each))).mean() for each in (held_out, fitted))
+        fits_belief = bool(after < before)
         held_out = fitted if fits_belief else held_out
     # every choice on the held-out folds
     tried = all_settings(table, goal.dial)
@@ -273,11 +274,6 @@ def choice_name(settings: Mapping[str, Setting]) -> str:
 
 def _rounded(interval: Interval) -> dict[str, float]:
     return {name: round(value, 5) for name, value in interval._asdict().items()}
-
-
-def _mean_loss(tables: Sequence[ReplayTable]) -> float:
-    """The mean log loss of the belief of each table on its own items."""
-    return float(np.concatenate(list(map(log_losses, tables))).mean())
 
 
 def chosen_calibration(table: ReplayTable, comparison: Comparison) -> Calibration:

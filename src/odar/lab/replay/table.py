@@ -323,16 +323,15 @@ class ReplayTable:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
         floats = partial(np.array, dtype=np.float64)
+        won = list(zip(nodes, winners, strict=True))
         return Outcomes(
-            score=floats([node.scores[winner] for node, winner in zip(nodes, winners, strict=True)]),
+            score=floats([node.scores[winner] for node, winner in won]),
             cost_usd=floats([node.cost_usd for node in nodes]),
             calls=floats([len(node.taken) for node in nodes]),
             seconds=floats([node.seconds for node in nodes]),
             tokens=floats([node.tokens for node in nodes]),
-            path=np.array([PATHS.index(path_of(node.stages)) for node in nodes], dtype=np.int64),
-            winner=np.array(
-                [node.taken[winner] for node, winner in zip(nodes, winners, strict=True)], dtype=np.int64
-            ),
+            path=np.array([PATHS.index(path_of(node.stages)) for node in nodes]),
+            winner=np.array([node.taken[winner] for node, winner in won]),
             best=floats([max(node.scores) for node in nodes]),
             stages=tuple(node.stages for node in nodes),
             name=policy.name,

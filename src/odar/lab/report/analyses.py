@@ -29,7 +29,7 @@ from odar.lab.report.draw import (
     policy_label,
 )
 from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
-from odar.lab.router_quality import gap_recovered, oracle_score, router_row
+from odar.lab.router_quality import gap_recovered, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
 from odar.policy.fusion_rules import RULES
@@ -163,19 +163,15 @@ def attacks(findings: Findings) -> list[Exhibit]:
             else:
                 attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
                 kind = "recorded"
-                before, after = _shared_items(clean, attacked)
+                ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
+                first, second = shared_rows(*ids)
+                before = clean.replaced(rows=first)
+                after = attacked.replaced(rows=second)
             if len(before):
                 for policy, suffix in (("odar", ""), ("paper", ", paper's policy")):
                     changes = _changes(before, after, policy)
                     rows.append([f"{name}, {attack}{suffix}", len(before), kind, *changes])
     return [exhibit("attacks", rows)] if rows else []
-
-
-def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
-    """The items that both recordings hold, by id and seed."""
-    ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
-    first, second = shared_rows(*ids)
-    return clean.replaced(rows=first), attacked.replaced(rows=second)
 
 
 def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
@@ -316,7 +312,7 @@ def routers(findings: Findings) -> list[Exhibit]:
         "length": np.array([len(text) for text in table.column("query")], dtype=np.float64),
         "difficulty": table.difficulty,
         "belief after fast": escalation_score(table),
-        "oracle": oracle_score(weak.score, strong.score),
+        "oracle": strong.score - weak.score,  # knows both outcomes
     }
     try:
         quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
