@@ -148,14 +148,13 @@ def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if hull and accuracy <= hull[-1][1]:
             continue
-        while len(hull) > 1 and _slope(hull[-2], (cost, accuracy)) >= _slope(hull[-2], hull[-1]):
+        while len(hull) > 1:
+            (cost_1, accuracy_1), (cost_2, accuracy_2) = hull[-2:]
+            if (accuracy - accuracy_1) * (cost_2 - cost_1) < (accuracy_2 - accuracy_1) * (cost - cost_1):
+                break  # the last corner is above the line from the one before it to this point
             hull.pop()
         hull.append((cost, accuracy))
     return hull
-
-
-def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return (b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else np.inf
 
 
 def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None:

@@ -22,6 +22,7 @@ from odar.errors import InputError, SettingsError, UnknownName
 from odar.lab.replay.outcomes import Outcomes, best_mixture, mean_outcomes, pick_outcomes
 from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
+from odar.lab.training import SEEDS
 from odar.policy.arrays import Array, Ints
 from odar.policy.base import FixedPolicy
 from odar.policy.fusion_rules import RULES
@@ -29,8 +30,6 @@ from odar.policy.paper import PaperPolicy
 from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, FAST, SLOW, Query, Route, Stage, State, Step, Verdict
 
-SEEDS = (42, 123, 456)
-"""Random seeds of SPEC 7.4."""
 OPTIONS = {
     "policy": "policy", "dial": "routing.dial", "stages": "routing.stages", "tau1": "routing.tau1",
     "tau2": "routing.tau2", "n": "routing.samples", "estimator": "routing.estimator", "rule": "fusion.rule",

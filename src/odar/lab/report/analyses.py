@@ -216,11 +216,8 @@ def stability_table(findings: Findings) -> list[Exhibit]:
     rows = []
     for name in findings.compared:
         outcome = findings.outcomes[name]
-        figures: list[float | None] = []
-        for values in (outcome.calls, outcome.tokens):
-            known = not np.isnan(values).any()
-            figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
-        rows.append([policy_label(name), *figures])
+        spreads = [[each.mean(), np.percentile(each, 95), each.max()] for each in (outcome.calls, outcome.tokens)]
+        rows.append([policy_label(name), *spreads[0], *spreads[1]])
     return [exhibit("stability", rows)]
 
 

@@ -13,12 +13,12 @@ import numpy as np
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError
-from odar.lab.replay.policies import SEEDS, best_paths, run_policy
+from odar.lab.replay.policies import best_paths, run_policy
 from odar.lab.replay.table import ReplayTable
 from odar.lab.report.draw import Exhibit, exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import auroc, pearson
-from odar.lab.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star, fit
+from odar.lab.training import EPOCHS, SEEDS, STEPS, check_row_count, cross_predict, d_star, fit
 from odar.policy.arrays import Array, Bools
 from odar.types import FAST
 

@@ -37,8 +37,6 @@ CATEGORIES = (
     "Instruction",
 )  # fmt: skip
 """The paper's eight categories, in its order; ARC-AGI-2 is outside them."""
-HINDSIGHT = "oracle-router"
-"""The policy that is not part of the Pareto frontier, because it needs the scores."""
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
@@ -165,7 +163,7 @@ def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes],
         for number, (name, point) in enumerate(points.items()):
             ours = name == "odar"
             colour = Colour.ACCENT if ours else Colour.OTHER
-            filled = "none" if name == HINDSIGHT else colour
+            filled = "none" if name == "oracle-router" else colour  # it needs the scores
             axes.scatter(
                 *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
                 label=policy_label(name), zorder=4 if ours else 3,
