@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from odar.calibration_file import Calibration, Setting
-from odar.call_prices import call_prices
 from odar.errors import InputError
 from odar.lab.calibration.compare import Comparison, Goal, best_choice, compare, fixed_choices, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, fit_calibration
@@ -24,8 +23,8 @@ from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable
-from odar.planning import make_plan
-from odar.policy.arrays import Array, Bools
+from odar.planning import make_plan, value_of
+from odar.policy.arrays import Bools
 from odar.policy.belief import Belief
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
@@ -327,23 +326,22 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     settings = table.settings
     cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
-    dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
+    dial = Dial.parse(str(advice.best.settings.get("routing.dial", advice.goal.dial)))
     policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:
         estimate = Estimate(difficulty(task.query), settings.routing.estimator)
-        plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
-        value = Dial.parse(dial).value(table.reference_usd)
+        plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, dial)
+        value = value_of(plan, dial, table.reference_usd)
         stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
         agent = stage.asks[0].agent if stage is not None else SLOW
-        prices, _ = call_prices(cards, task.query.estimated_tokens)
         chosen.append(agent)
-        costs.append((prices[agent], prices[SLOW]))
-    cost: Array = np.array(costs)
+        costs.append((plan.prices[agent], plan.prices[SLOW]))
+    cost, slow_cost = 1000 * np.mean(costs, axis=0)
     return {
         "requests": len(tasks),
         "to": {agent: chosen.count(agent) for agent in table.agents if agent in chosen},
-        "usd_per_1000": 1000 * float(cost[:, 0].mean()),
-        "slow_usd_per_1000": 1000 * float(cost[:, 1].mean()),
+        "usd_per_1000": float(cost),
+        "slow_usd_per_1000": float(slow_cost),
     }

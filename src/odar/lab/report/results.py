@@ -107,7 +107,7 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
 def policy_table(findings: Findings) -> list[Exhibit]:
     rows = []
     for row in findings.main:
-        gain = None if row.gain is None else row.gain.interval
+        gain = row.gain and row.gain.interval
         figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, 1000 * row.cost_usd]
         rows.append([policy_label(row.name), *figures, row.median_s, row.tail_s, row.efficiency, _mix(row.mix)])
     notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
@@ -125,11 +125,10 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     curve = findings.suite("curve")
     shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
-    for outcome, row in zip(shown, summarize_policies(findings.table, shown, slow), strict=True):
+    for row in summarize_policies(findings.table, shown, slow):
         name = policy_label(row.name).removeprefix("cascade, ")
-        cost = outcome.mean_usd
-        over_slow = None if row.gain is None else row.gain.interval
-        rows.append([name, row.accuracy.value, 1000 * cost, cost / slow.mean_usd, row.over_fixed, over_slow])
+        figures = [row.accuracy.value, 1000 * row.cost_usd, row.cost_usd / slow.mean_usd, row.over_fixed]
+        rows.append([name, *figures, row.gain and row.gain.interval])
     equal = cost_at_accuracy(curve, slow.mean_score)
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
