@@ -119,7 +119,7 @@ class Exhibit:
 
 
 TEXTS = tomllib.loads(resources.files("odar.lab.report").joinpath("exhibits.toml").read_text("utf-8"))
-"""Title, caption and columns of each exhibit."""
+"""Title, caption and columns of each exhibit, and words below the titles of sections."""
 
 
 def exhibit(

@@ -25,18 +25,10 @@ from odar.types import SLOW, Step
 
 ERROR_KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
-FIELDS = {
-    "mathematics": "math",
-    "coding": "code",
-    "logic": "logic",
-    "language": "language",
-    "commonsense": "commonsense",
-    "knowledge": "knowledge",
-    "knowledge qa": "knowledge",
-    "multimodal": "multimodal",
-}
+EXPERTS: dict[str, str] = TEXTS["errors"]["experts"]
 """The right expert for a category or subject."""
-REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition", "abstract", "instruction")
+REASONING: list[str] = TEXTS["errors"]["reasoning"]
+"""Categories and subjects that need reasoning, not only facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +155,13 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
 
 def fields_of(table: ReplayTable) -> list[str]:
     """The field of each item: its subject if that is a known field, else the category of its benchmark."""
-    known = {*FIELDS, *REASONING}
+    known = {*EXPERTS, *REASONING}
     return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 
 
 def wrong_experts(table: ReplayTable) -> Bools:
     pairs = zip(fields_of(table), table.column("expert"), strict=True)
-    return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])
+    return np.array([EXPERTS.get(field, expert) != expert for field, expert in pairs])
 
 
 def expert_counts(table: ReplayTable) -> bool:
