@@ -84,9 +84,11 @@ def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
     name, _, rest = spec.partition(":")
     if name in ("odar", "cascade", "paper"):
         return _run_settings(table, _parse_options(spec, rest), name)
-    stages, rule, note = FIXED.get(name, ("", {}, ""))
-    if "N" in stages or (stages and not rest):
-        return _run_fixed(table, stages.replace("N", str(_parse_samples(table, spec, rest))), rule, note)
+    if name in FIXED and (not rest or "N" in FIXED[name][0]):
+        stages, rule, note = FIXED[name]
+        if "N" in stages:
+            stages = stages.replace("N", str(_parse_samples(table, spec, rest)))
+        return _run_fixed(table, stages, rule, note)
     if name in BASELINES and not rest:
         return BASELINES[name](table)
     if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
@@ -110,13 +112,9 @@ def _parse_samples(table: ReplayTable, spec: str, text: str) -> int:
     if strange := options.keys() - {option}:
         raise UnknownName(f"option of {name}", strange.pop(), [option])
     given = options.get(option, str(min(5, table.samples(SLOW))))
-    try:
-        count = int(given)
-    except ValueError:
-        raise InputError(f"{spec}: {option} = {given!r} is not a number") from None
-    if count < 1:
-        raise InputError(f"{spec}: at least 1 sample is needed")
-    return count
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"{spec}: {option} = {given!r} is not a number of samples, at least 1")
+    return int(given)
 
 
 # --- ODAR and the paper ------------------------------------------------------------------------------------------
