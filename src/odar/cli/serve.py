@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odar.cli.local import fetch_weights
-from odar.cli.options import agent_options, announce_profile, settings_options
+from odar.cli.local import prepare_models
+from odar.cli.options import agent_options, settings_options
 from odar.cli.terminal import notice
 from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
@@ -78,9 +78,7 @@ def command(settings: Settings) -> None:
     AccessPolicy(keys, gateway, workers)  # keys that exist now are required as long as the gateway runs
     bound = _bind(gateway.host, gateway.port)
     log_is_text = gateway.log_format == "text"
-    if log_is_text:
-        announce_profile(settings)
-    fetch_weights(settings, quiet=not log_is_text)  # before the first request
+    prepare_models(settings, quiet=not log_is_text)  # before the first request
     bound.listen(2048)  # from now on clients wait instead of being refused
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 

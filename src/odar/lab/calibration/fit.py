@@ -29,7 +29,7 @@ from odar.policy.belief import (
     sigmoid,
     without_guesses,
 )
-from odar.served.skills import gauss_newton
+from odar.served.agreement import gauss_newton
 from odar.types import SLOW, Ask, Stage
 
 MIN_BELIEF = 100
