@@ -14,6 +14,7 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt
 from odar.lab.replay.table import load_table
+from odar.policy.base import FixedPolicy
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import Ballot, free_energy_rule
@@ -111,7 +112,9 @@ def answer_energy() -> Data:
     accuracy = {}
     for name, path in RECORDED.items():
         table = load_table(path)
-        accuracy[name] = [round(float(table.fuse(Fusion("fep", beta)).mean()), 4) for beta in (*BETAS, np.inf)]
+        rules = [Fusion("fep", beta) for beta in (*BETAS, np.inf)]
+        found = [table.walk(FixedPolicy((table.all_answers,)), fusion=rule) for rule in rules]
+        accuracy[name] = [round(float(each.right.mean()), 4) for each in found]
     return {"betas": list(BETAS), "share of the answer three agree on": shares, "accuracy": accuracy}
 
 

@@ -131,7 +131,7 @@ def command(
     # write and show it
     if advice.best.is_cascade:
         calibration = replace(advice.table.calibration, settings=dict(advice.best.settings))
-        write_calibration(calibration, out, {"data": log, "items": len(advice.kinds)}, imported=answers.imported)
+        write_calibration(calibration, out, {"data": log, "items": len(advice.strata)}, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:

@@ -21,7 +21,6 @@ from odar.lab.recording.files import write_recording
 from odar.lab.recording.importers import FORMATS, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
-from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
 from odar.lab.router_quality import apgr
@@ -132,8 +131,8 @@ def import_command(
 
 
 def _rows(table: ReplayTable) -> list[PolicySummary]:
-    outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
-    return summarize_policies(table, outcomes, run_policy(table, "single-slow"))
+    outcomes, _ = run_policies(table, POLICIES)
+    return summarize_policies(table, list(outcomes.values()), run_policy(table, "single-slow"))
 
 
 def _router_quality(table: ReplayTable) -> float | None:
