@@ -221,7 +221,7 @@ def test_the_summary_shows_savings_and_warnings(odar, put):
     assert "26 questions" in shown
     rows = {line.split("  ")[0]: line.split()[-3:] for line in shown.splitlines() if line[:1] in "aos"}
     assert rows["actual"] == ["0.2500", "50", "25"]
-    assert rows["one slow call a question"] == ["0.1000", "25", "25"]
+    assert rows["always slow"] == ["0.1000", "25", "25"]
     assert rows["saved"] == ["-0.1500", "-25", "+0"]
     assert "fast answer changed by another agent: 0% of 25 answers" in shown
     assert "asked fast, slow:verify: 25" in shown
@@ -235,7 +235,7 @@ def test_the_summary_shows_savings_and_warnings(odar, put):
 def test_an_unknown_baseline_is_unknown(odar, put):
     put(*(make_record(id=f"a{i}", cost=0.01, baseline=None) for i in range(3)))
     shown = odar("traces", "--summary").out
-    assert "one slow call a question unknown" in " ".join(shown.split())
+    assert "always slow unknown" in " ".join(shown.split())
     assert "without 3 questions of unknown cost" in shown
 
 

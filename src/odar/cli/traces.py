@@ -223,7 +223,7 @@ def _print_summary(overview: dict[str, Any]) -> None:
     table = plain_table("", *columns, right=columns)
     rows = {
         "actual": ("cost_usd", "calls", "slow_calls", ""),
-        "one slow call a question": ("always_slow_usd", "questions", "questions", ""),
+        "always slow": ("always_slow_usd", "questions", "questions", ""),
         "saved": ("usd_saved", "calls_saved", "slow_calls_saved", "+"),
     }
     for name, (usd, calls, slow_calls, sign) in rows.items():
