@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from odar.cli.local import fetch_weights, uses_local_model
-from odar.cli.options import FILE, announce_profile, json_option, settings_options
+from odar.cli.options import FILE, announce_profile, json_option, settings_options, warn_of_foreign_calibration
 from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
@@ -42,6 +42,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     loaded = load_questions(questions, read_body)
     if not as_json:
         announce_profile(settings)
+        warn_of_foreign_calibration(settings)
     fetch_weights(settings, quiet=as_json)
     if uses_local_model(settings):
         # It answers one request at a time in each process, and an agent's timeout includes waiting for others.

@@ -136,8 +136,13 @@ class Measured:
             print_json({**about, "recommendation": sentence, "settings": dict(calibration.settings)})
         else:
             print_text(f"\n{sentence}")
-            click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"\n')
-            click.echo(f'or for one question:\n\n    odar ask --set calibration={out} "…"')
+            click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+            settings = self.odar.settings
+            named = [name for name in settings.agent_names if settings.origins.get((name, "model")) == "argument"]
+            if named:  # the calibration is for these models only
+                click.echo("".join(f"    {line}".rstrip() + "\n" for line in settings.agent_lines()), nl=False)
+            flags = "".join(f"--{name} {settings.agent(name).model} " for name in named)
+            click.echo(f'\nor for one question:\n\n    odar ask --set calibration={out} {flags}"…"')
         return 0
 
 

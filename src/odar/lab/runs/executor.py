@@ -153,7 +153,7 @@ class _RunState:
                     spent, cost = dollars(self.committed_usd), dollars(item.worst_cost_usd or 0.0)
                     return (
                         f"the budget of ${self.budget_usd:g} does not cover the next question, which can cost "
-                        f"{cost}, after {spent}; raise the budget, or lower max_tokens"
+                        f"{cost} ({spent} is spent); raise the budget, or lower max_tokens"
                     )
                 self.committed_usd += item.worst_cost_usd or 0.0
                 ticket = await self.limiter.acquire(item.needs)
