@@ -30,14 +30,13 @@ from odar.serving.protocols.chat_request import (
 )
 from odar.serving.protocols.json_body import Count, convert, required
 from odar.serving.protocols.reply import WireProtocol, deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
-from odar.types import Answer, Candidate, Query, Spend
+from odar.types import IMAGE_TOKENS, Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
 """Types of blocks that `read_content` skips, because `_read_turn` reads them."""
 _TOKENIZED_CHARS = 100_000
 """Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""
 _TURN_TOKENS = 4
-_IMAGE_TOKENS = 1_500
 
 
 class Turn(Struct):
@@ -114,7 +113,7 @@ def count_tokens(query: Query) -> int:
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
     for tool in query.parameters.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
+    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + IMAGE_TOKENS * len(query.images)
 
 
 def _estimate_tokens(text: str) -> float:
