@@ -177,7 +177,7 @@ def test_export_streams_and_appends(odar, put, tmp_path):
     ("arguments", "message"),
     [
         (["traces", "show", "zz"], "unknown trace 'zz'"),
-        (["traces", "--since", "noon"], "time 'noon' is not ISO 8601"),
+        (["traces", "--since", "noon"], "time 'noon' is neither an age"),
         (["traces", "--since", "999999999w"], "is too long ago"),
         (["traces", "--after", "x"], "cursor 'x' is not valid"),
         (["traces", "export", "--out", "/nowhere/x.jsonl"], "--out '/nowhere/x.jsonl' cannot be written"),

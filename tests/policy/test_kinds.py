@@ -95,6 +95,10 @@ def test_tools_and_response_format_count(text, parameters, kind):
     assert request_kind(Query(text, parameters=parameters)).kind is kind
 
 
+def test_an_empty_message_of_a_conversation_takes_one_call():
+    assert request_kind(Query.from_messages((Message("user", ""),))).kind is Kind.OPEN_ENDED
+
+
 def test_a_turn_in_a_tool_loop_is_a_tool_call():
     turns = (Message("user", "Write a story."), Message("assistant", ""), Message("tool", "done", tool_call_id="1"))
     assert request_kind(Query.from_messages(turns)).kind is Kind.TOOL_CALL

@@ -156,6 +156,8 @@ def parse_time(text: str, now: datetime | None = None) -> str:
             return ((now or datetime.now(UTC)) - span).isoformat()
         except OverflowError:
             raise InputError(f"time {text!r} is too long ago") from None
+    if not text[:1].isdigit():
+        raise InputError(f"time {text!r} is neither an age, such as 36h or 7d, nor ISO 8601, such as 2026-11-15")
     return text
 
 
@@ -237,7 +239,10 @@ def _print_summary(overview: dict[str, Any]) -> None:
     console = page_console()
     console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
     console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
-    console.print(table)
+    if savings["questions"]:
+        console.print(table)
+    else:
+        console.print("no question whose path ODAR chose: nothing to compare with always asking slow")
     if savings["unpriced"]:
         console.print(f"without {savings['unpriced']:,} questions of unknown cost")
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
@@ -247,7 +252,8 @@ def _print_summary(overview: dict[str, Any]) -> None:
     for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         console.print(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
-    console.print(f"\n{savings['assumption']}", style="dim")
+    if savings["questions"]:
+        console.print(f"\n{savings['assumption']}", style="dim")
     for warning in overview["warnings"]:
         console.print(f"warning: {warning}", style="yellow")
     observed = overview["observation"]

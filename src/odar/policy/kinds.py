@@ -64,8 +64,8 @@ def request_kind(query: Query) -> RequestKind:
     mode = parameters.tool_choice.mode if parameters.tool_choice is not None else "auto"
     if mode in ("required", "tool") or (query.turns and query.turns[-1].role == "tool"):
         return _TOOL_CALL
-    if not query.text.strip() and not query.images:  # recorded answers without their question
-        return _SHORT
+    if not query.text.strip() and not query.images:
+        return _OPEN_ENDED if query.turns else _SHORT  # an empty message; recorded answers without their question
     by_text = _text_kind(core_question(query))
     if by_text.plausible is not None:
         return by_text

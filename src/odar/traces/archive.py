@@ -66,7 +66,7 @@ class Archive:
         with self._database.read() as connection:
             ids = list(connection.scalars(query)) if prefix else []
         if len(ids) != 1 and prefix not in ids:
-            raise UnknownName("trace", prefix, ids)
+            raise UnknownName("trace", prefix, ids, "" if ids else "`odar traces` lists them")
         return str(ids[0])
 
     def get(self, trace_id: str, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Archive:
         with self._database.read() as connection:
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise UnknownName("trace", trace_id, [])
+            raise UnknownName("trace", trace_id, [], "its full id is needed")
         return _row(row, read)
 
     def export(
@@ -132,7 +132,7 @@ class Archive:
         own = traces.c.id == trace_id if by is None else and_(traces.c.id == trace_id, traces.c.key_id == by)
         with self._database.write() as connection:
             if connection.scalar(select(traces.c.id).where(own)) is None:
-                raise UnknownName("trace", trace_id, [])
+                raise UnknownName("trace", trace_id, [], "its full id is needed")
             connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
             connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
 
