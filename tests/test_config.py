@@ -10,7 +10,7 @@ import pytest
 from odar.calibration_file import load_calibration
 from odar.config import PROFILES, environment_name, iter_settings, key_name, load_settings
 from odar.errors import SettingsError, UnknownName
-from odar.policy.paper import PaperPolicy, Thresholds
+from odar.policy.paper import PaperPolicy
 
 
 def load(tmp_path: Path, toml: str = "", environ: dict[str, str] | None = None, **overrides: object):
@@ -271,8 +271,8 @@ def test_a_calibration_can_set_only_fitted_settings(tmp_path, key):
 def test_thresholds_by_expert_are_checked():
     settings = load_settings("tiny", environ={}, routing__tau2_by_expert={"math": 0.5})
     policy = PaperPolicy.from_settings(settings.routing)
-    assert policy.thresholds_of("math") == Thresholds(0.3, 0.5, "math")
-    assert policy.thresholds_of("code") == Thresholds(0.3, 0.7)
+    assert policy.thresholds_of("math") == (0.3, 0.5)
+    assert policy.thresholds_of("code") == (0.3, 0.7)
     with pytest.raises(UnknownName, match=r"expert of routing.tau1_by_expert 'maths'; did you mean 'math'"):
         load_settings("tiny", environ={}, routing__tau1_by_expert={"maths": 0.2})
     with pytest.raises(SettingsError, match=r"for math tau1 = 0.8 is above tau2 = 0.7"):

@@ -74,7 +74,7 @@ async def test_changed_settings_remove_the_certificate(certified, overrides, why
 async def test_a_cheaper_dial_a_target_or_a_chosen_path_removes_it_for_one_question(certified):
     odar = engine(certified)
     assert await note(odar, dial="balanced") == "removed: the dial is balanced"
-    assert await note(odar, dial=Dial.meeting("calls", 1.8)) == "removed: the dial is target 1.8 calls"
+    assert await note(odar, dial=Dial.from_options(target_calls=1.8)) == "removed: the dial is target 1.8 calls"
     assert (await note(odar, path="hard")).startswith("removed: the caller chose the path")
     assert (await note(odar, dial="quality")).startswith("holds")
     assert (await note(odar)).startswith("holds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.agents.ledger import Ledger, Limits
+from odar.agents.ledger import Ledger
 from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
@@ -59,7 +59,7 @@ async def test_only_models_of_the_path_are_downloaded(path, models):
 
 async def test_a_download_does_not_count_against_the_deadline():
     provider = Downloading(seconds=500)
-    ledger = Ledger(Limits(deadline_s=120), clock=lambda: provider.now)
+    ledger = Ledger(120, clock=lambda: provider.now)
     async with engine(provider) as odar:
         answer = await odar.aask(
             "How many legs does a spider have?", path="hard", options=AskOptions(ledger=ledger)

@@ -10,7 +10,6 @@ import pytest
 
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.providers.http import Retry
 from support.fault_server import (
     Behaviour,
     FaultServer,
@@ -51,7 +50,8 @@ FAULTS: dict[str, Behaviour] = {
 @pytest.fixture
 async def servers(monkeypatch) -> AsyncIterator[tuple[FaultServer, FaultServer]]:
     """A fast and a slow server; fails the test if a task or connection outlives the engine."""
-    monkeypatch.setattr("odar.providers.http.RETRY", Retry(2, 0.01, 0.02))
+    monkeypatch.setattr("odar.providers.http.ATTEMPTS", 2)
+    monkeypatch.setattr("odar.providers.http.FIRST_PAUSE_S", 0.01)
     async with FaultServer() as fast, FaultServer() as slow:
         before = asyncio.all_tasks()
         fast.behave(ok())

@@ -15,24 +15,29 @@ from odar.registry import Registry
 
 
 @pytest.fixture
-def numbers() -> Registry[float]:
-    return Registry("number", {"pi": "math:pi", "broken": "math:nothing_such", "absent": "no_such_module:x"})
+def numbers(monkeypatch) -> Registry[float]:
+    targets = {"pi": "math:e", "tau": "math:tau", "broken": "math:nothing_such", "absent": "no_such_module:x"}
+    points = [EntryPoint(name, target, "odar.numbers") for name, target in targets.items()]
+    monkeypatch.setattr(module, "entry_points", lambda group: points if group == "odar.numbers" else [])
+    return Registry("number", {"pi": 3.14}, group="odar.numbers")
 
 
-def test_listing_imports_nothing(tmp_path, monkeypatch):
+def test_listing_imports_nothing(monkeypatch, tmp_path):
     (tmp_path / "heavy_thing.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    things: Registry[object] = Registry("thing", {"heavy": "heavy_thing:x"})
+    point = EntryPoint("heavy", "heavy_thing:x", "odar.things")
+    monkeypatch.setattr(module, "entry_points", lambda group: [point])
+    things: Registry[object] = Registry("thing", {}, group="odar.things")
     assert things.names() == {"heavy"}
     assert "heavy_thing" not in sys.modules
 
 
-def test_an_entry_is_loaded_once(numbers, monkeypatch):
+def test_a_plug_in_is_loaded_once(numbers, monkeypatch):
     import math
 
-    assert numbers["pi"] == math.pi
-    monkeypatch.setattr(math, "pi", 3.0)
-    assert numbers["pi"] != 3.0
+    assert numbers["tau"] == math.tau
+    monkeypatch.setattr(math, "tau", 3.0)
+    assert numbers["tau"] != 3.0
 
 
 def test_added_entries_override_built_in_and_earlier_ones(numbers):
@@ -40,16 +45,16 @@ def test_added_entries_override_built_in_and_earlier_ones(numbers):
     numbers.add("two", 1.0)
     numbers.add("two", 2.0)
     assert (numbers["pi"], numbers["two"]) == (3.0, 2.0)
-    assert numbers.names() == {"absent", "broken", "pi", "two"}
+    assert numbers.names() == {"absent", "broken", "pi", "tau", "two"}
 
 
 def test_an_unknown_name_gets_a_suggestion_and_the_list(numbers):
     with pytest.raises(
-        UnknownName, match=r"unknown number 'pie'; did you mean 'pi'\? \(known: absent, broken, pi\)"
+        UnknownName, match=r"unknown number 'pie'; did you mean 'pi'\? \(known: absent, broken, pi, tau\)"
     ):
         numbers["pie"]
     with pytest.raises(UnknownName, match=r"\(known: none\)"):
-        Registry("thing", {})["x"]
+        Registry("thing", {}, group="odar.things")["x"]
 
 
 def test_a_missing_module_or_attribute_raises_its_own_error(numbers):
@@ -59,17 +64,8 @@ def test_a_missing_module_or_attribute_raises_its_own_error(numbers):
         numbers["absent"]
 
 
-def test_entry_points_add_entries_but_do_not_replace_built_in_ones(monkeypatch):
-    points = {
-        "odar.numbers": [EntryPoint("tau", "math:tau", "odar.numbers"), EntryPoint("pi", "math:e", "odar.numbers")]
-    }
-    monkeypatch.setattr(module, "entry_points", lambda group: points.get(group, []))
-    numbers: Registry[float] = Registry("number", {"pi": "math:pi"}, group="odar.numbers")
-    assert numbers.names() == {"pi", "tau"}
-    assert round(numbers["tau"], 2) == 6.28
-    assert round(numbers["pi"], 2) == 3.14  # a built-in entry is not replaced
-    with pytest.raises(UnknownName):
-        numbers["e"]
+def test_entry_points_do_not_replace_built_in_entries(numbers):
+    assert numbers["pi"] == 3.14
 
 
 @pytest.mark.parametrize("registry", [BENCHMARKS, ESTIMATORS, KINDS, RULES], ids=lambda each: each._kind)

@@ -79,19 +79,21 @@ def key_file(tmp_path, content=b"sk-from-file\n", mode=0o600):
     return provider(api_key_file=str(path))
 
 
-def test_a_key_comes_from_a_file_or_the_environment(tmp_path):
-    assert api_key("p", key_file(tmp_path), {}) == "sk-from-file"
-    assert api_key("p", key_file(tmp_path, b" \n"), {}) is None
-    assert api_key("p", provider(api_key_env="K"), {"K": " sk-env\n"}) == "sk-env"
-    assert api_key("p", provider(api_key_env="K"), {"K": "  "}) is None
-    assert api_key("p", provider(), {"OPENAI_API_KEY": "sk-env"}) is None
+def test_a_key_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", " sk-env\n")
+    monkeypatch.setenv("BLANK", "  ")
+    assert api_key("p", key_file(tmp_path)) == "sk-from-file"
+    assert api_key("p", key_file(tmp_path, b" \n")) is None
+    assert api_key("p", provider(api_key_env="OPENAI_API_KEY")) == "sk-env"
+    assert api_key("p", provider(api_key_env="BLANK")) is None
+    assert api_key("p", provider()) is None
 
 
 @pytest.mark.skipif(os.name != "posix", reason="no such modes on this system")
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_file_readable_by_others_is_rejected(tmp_path, mode):
     with pytest.raises(SettingsError, match=r"can be read by others; run: chmod 600 /.*/key$"):
-        api_key("p", key_file(tmp_path, mode=mode), {})
+        api_key("p", key_file(tmp_path, mode=mode))
 
 
 @pytest.mark.parametrize(
@@ -105,11 +107,11 @@ def test_a_key_file_readable_by_others_is_rejected(tmp_path, mode):
 )
 def test_a_missing_key_file_is_named_unless_it_may_be_the_key(given_, message):
     with pytest.raises(SettingsError) as raised:
-        api_key("p", provider(api_key_file=given_), {})
+        api_key("p", provider(api_key_file=given_))
     assert str(raised.value) == f"providers.p.api_key_file {message}"
 
 
 def test_a_binary_key_file_is_not_quoted(tmp_path):
     with pytest.raises(SettingsError, match="cannot be read: it is not UTF-8 text") as raised:
-        api_key("p", key_file(tmp_path, b"sk-\xff\xfe"), {})
+        api_key("p", key_file(tmp_path, b"sk-\xff\xfe"))
     assert "xff" not in str(raised.value)

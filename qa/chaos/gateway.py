@@ -59,7 +59,7 @@ content = true
 _COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
 """Log messages of asyncio, aiohttp and odar about leaks and unexpected errors."""
 CONSTANTS = {
-    "odar.providers.http": "RETRY = Retry(3, 0.05, 0.2)",
+    "odar.providers.http": "FIRST_PAUSE_S = 0.05; MAX_PAUSE_S = 0.2",
     "odar.providers.breaker": "COOLDOWN_S = 0.5",
     "odar.serving.protocols.reply": "KEEPALIVE_S = 0.5",
     "odar.serving.server": "NOTICE_S = 0.0",

@@ -18,7 +18,7 @@ from chaos.upstream import Tally
 
 _SHOWN = 3
 ATTEMPTS = 3
-"""How often the gateway tries a call (`odar.providers.http.RETRY`)."""
+"""How often the gateway tries a call (`odar.providers.http.ATTEMPTS`)."""
 CANCELLED = "cancelled"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 
 import click
 from load_generator import Row, run
@@ -108,21 +107,21 @@ def _counts(text: str, option: str) -> list[int]:
 
 
 def _print(rows: list[Row]) -> None:
-    from rich.console import Console
+    from odar.cli.terminal import format_known, print_columns
 
-    from odar.cli.terminal import plain_table
-
-    figures = ("conns", "req/s", "p50 ms", "p99 ms", "calls", "CPU ms", "errors", "MB")
-    table = plain_table("target", *figures, gap=2, right=figures)
-    for row in rows:
-        memory = "unknown" if row.memory_mb is None else f"{row.memory_mb:.0f}"
-        for load in row.loads:
-            cells: list[Any] = [row.name, load.connections, f"{load.per_second:.0f}"]
-            cpu = "unknown" if load.cpu_ms is None else f"{load.cpu_ms:.2f}"
-            calls = "unknown" if load.calls is None else f"{load.calls:.2f}"
-            cells += [f"{load.p50_ms:.2f}", f"{load.p99_ms:.2f}", calls, cpu, load.errors, memory]
-            table.add_row(*map(str, cells))
-    Console(highlight=False).print(table)
+    loads = [(row, load) for row in rows for load in row.loads]
+    columns = {
+        "target": [row.name for row, _ in loads],
+        "conns": [str(load.connections) for _, load in loads],
+        "req/s": [f"{load.per_second:.0f}" for _, load in loads],
+        "p50 ms": [f"{load.p50_ms:.2f}" for _, load in loads],
+        "p99 ms": [f"{load.p99_ms:.2f}" for _, load in loads],
+        "calls": [format_known(load.calls, "{:.2f}") for _, load in loads],
+        "CPU ms": [format_known(load.cpu_ms, "{:.2f}") for _, load in loads],
+        "errors": [str(load.errors) for _, load in loads],
+        "MB": [format_known(row.memory_mb, "{:.0f}") for row, _ in loads],
+    }
+    print_columns(columns, gap=2)
 
 
 if __name__ == "__main__":

@@ -154,13 +154,13 @@ def training() -> dict[str, Any]:
 def _estimator() -> dict[str, Any]:
     from odar.difficulty.estimator import LearnedEstimator
     from odar.difficulty.features import FEATURES, GROUPS
-    from odar.policy.paper import PATHS, Thresholds
+    from odar.policy.paper import PATHS, PaperPolicy
     from odar.types import Query
 
-    shipped, thresholds = LearnedEstimator.load(), Thresholds(0.3, 0.7)
+    shipped, policy = LearnedEstimator.load(), PaperPolicy()
     with np.load(ROOT / "tests/difficulty/reference_mixture.npz") as file:
         d, sets = shipped.predict(file["features"].astype(float)), file["set"]
-    paths = np.array([PATHS.index(thresholds.choose(float(each))[0]) for each in d])
+    paths = np.array([PATHS.index(policy.path_by_difficulty(float(each))[0]) for each in d])
     mix = {
         str(name): np.bincount(paths[sets == name], minlength=3) / (sets == name).sum() for name in np.unique(sets)
     }
@@ -245,12 +245,12 @@ def case_of(trace: dict[str, Any]) -> dict[str, Any]:
 
 def case_sentence(measured: dict[str, Any], difficulty: float, name: str) -> str:
     """The path of the paper's policy for a question of the paper, and what `odar ask` does with it."""
-    from odar.policy.paper import Thresholds
+    from odar.policy.paper import PaperPolicy
 
     said = measured["cases"]["answers"][name]
     calls = "1 call" if said["calls"] == 1 else f"{said['calls']} calls"
     stages = ", ".join(f"`{stage}`" for stage in said["stages"])
-    path = Thresholds(0.3, 0.7).choose(difficulty)[0].value
+    path = PaperPolicy().path_by_difficulty(difficulty)[0].value
     answer = said["answer"].replace("|", "\\|")
     return f"d = {difficulty:.2f}, so {path} by the paper's policy; `odar ask` with the local models: {stages}, {calls}, “{answer}”"
 

@@ -40,8 +40,8 @@ from cascade.recorded import Recorded, load
 
 from odar.lab.calibration.belief_fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
-from odar.policy.policies import default_skill
-from odar.served.skills import skills_from_agreement
+from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
+from odar.served.agreement import skills_from_agreement
 
 SETS = ("mmlu_pro", "math_l5", "crux")
 RATIOS = (3, 10, 20)
@@ -109,7 +109,7 @@ def knowledge(
     seen: np.ndarray, ratio: float,
 ) -> tuple[Belief, Signals, dict[str, Agent]]:  # fmt: skip
     """The belief, the quantiles and the agents with their skills, as a user knows them."""
-    skills = [default_skill(price) for price in (1.0, 1.0, ratio)]
+    skills = [CHEAP_SKILL, CHEAP_SKILL, STRONG_SKILL if ratio >= 2 else CHEAP_SKILL]
     if row == "day one":
         return belief, shipped, agents_of(recorded, triple, skills, seen[:0])
     if row == "true skills":

@@ -3,7 +3,7 @@
     python scripts/training/bench_vendor_pairs.py --data ../shared/data
 
 Ten pairs of recorded models, on the items on which the shipped estimator of d(x) was not trained. Every call is charged. Skills:
-`tiers` are those of any cheap and any expensive model (`policies.default_skill`); `vendors` are the medians of the other vendors'
+`tiers` are those of any cheap and any expensive model (`CHEAP_SKILL` and `STRONG_SKILL`); `vendors` are the medians of the other vendors'
 cheap and strong models, as a user meets them; `own` are the models' own. The shipped belief was fitted to these models too.
 """
 
@@ -21,7 +21,7 @@ from mixture import Row
 from odar.difficulty.estimator import LearnedEstimator
 from odar.policy.belief import Agent, Belief, chance_level, without_guesses
 from odar.policy.dial import NAMES
-from odar.policy.policies import default_skill
+from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
 from odar.types import Query
 
 PAIRS = {
@@ -85,7 +85,7 @@ def main() -> None:
         for fast, slow in pairs:
             triple = Triple(known.models.index(fast), known.models.index(fast), known.models.index(slow))
             rows = {
-                "tiers": [default_skill(1.0), default_skill(10.0)],
+                "tiers": [CHEAP_SKILL, STRONG_SKILL],
                 "vendors": own_vendor_out,
                 "own": [skill[fast], skill[slow]],
             }

@@ -34,8 +34,6 @@ class Source:
     top_p: float
     max_tokens: int
     varentropy_weight: float
-    signal: str = ""
-    """`kind/name` of a counted signal (SPEC 5.11); empty for free energies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,6 @@ class Statistics:
 
     @property
     def alignment(self) -> Alignment:
-        """μ and σ."""
         return Alignment(self.mean, self.deviation)
 
     @property

@@ -16,13 +16,14 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta, Struct
 
-from odar.agents.measure import Measurements
+from odar.agents.measure import state_after
 from odar.agents.team import Team, is_usable
 from odar.background import MAX_INLINE_BYTES, run_by_size, run_in_thread
 from odar.errors import InputError, one_line
 from odar.policy.base import Policy, stage_price
 from odar.providers.base import Completion
 from odar.providers.openai import chat_body, read_reply
+from odar.served.alignment import ServedAlignment
 from odar.types import SLOW, Ask, Call, Candidate, Decision, Plan, Stage, State, Usage, Verdict
 
 MAX_ANSWERS = 32
@@ -115,7 +116,6 @@ class NextStep:
 
     @property
     def slow_usd(self) -> float | None:
-        """Expected price of one call to the slow agent."""
         return self.plan.prices.get(SLOW)
 
     def to_dict(self) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class DryRun:
 
     policy: Policy
     team: Team
-    measurements: Measurements
+    alignment: ServedAlignment
     verdict: Callable[[State], Verdict]
     """Returns the winner of a state."""
 
@@ -202,7 +202,7 @@ class DryRun:
                         card = self.team.cards[ask.agent]
                         found.append(self.team.candidate(ask, card, completion, proposal))
                         numbers.append(number)
-            state = self.measurements.state_after(state, stage, found, self.team)
+            state = state_after(state, stage, found, self.team, self.alignment)
         return state, numbers
 
     def _check_agents(self, answers: Sequence[GivenAnswer]) -> None:

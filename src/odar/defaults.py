@@ -12,6 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -93,37 +94,33 @@ def models_of_servers(providers: Tables) -> DefaultModels | None:
         if table.get("kind") == "openai" and url and not table.get("api_key_env") and not table.get("api_key_file"):
             addresses.setdefault(url, name)
     with ThreadPoolExecutor(max(1, len(addresses)), "odar-look") as pool:
-        found = pool.map(lambda each: served_models(each[1], each[0]), addresses.items())
-        served = [model for each in found for model in each]
+        found = zip(addresses.items(), pool.map(served_models, addresses), strict=True)
+        served = [(size, name, url, model) for (url, name), sizes in found for model, size in sizes.items()]
     if not served:
         return None
-    ranked = sorted(served, key=lambda model: model[2])
+    ranked = sorted(served, key=itemgetter(0))
     fast, slow = ranked[0], ranked[-1]
-    servers = dict.fromkeys(f"{name} at {providers[name]['base_url']}" for name, _, _ in (fast, slow))
+    servers = dict.fromkeys(f"{name} at {url}" for _, name, url, _ in (fast, slow))
     answers = "answers" if len(servers) == 1 else "answer"
     reason = f"{' and '.join(servers)} {answers}"
-    return DefaultModels(f"{fast[0]}/{fast[1]}", f"{slow[0]}/{slow[1]}", reason)
+    return DefaultModels(f"{fast[1]}/{fast[3]}", f"{slow[1]}/{slow[3]}", reason)
 
 
-def served_models(provider: str, base_url: str) -> list[tuple[str, str, float]]:
-    """Return provider, id and billions of parameters (0 if unknown) of the chat models that a server lists.
-
-    The list is empty if the server does not answer.
-    """
+def served_models(base_url: str) -> dict[str, float]:
+    """The chat models that a server lists, and their billions of parameters (0 if unknown)."""
     listed = _get(f"{base_url.rstrip('/')}/models")
     entries = listed.get("data") if isinstance(listed, dict) else None
-    found = []
+    found = {}
     for entry in entries if isinstance(entries, list) else ():
         name = entry.get("id") if isinstance(entry, dict) else None
         if not isinstance(name, str) or _NOT_FOR_CHAT.search(name):
             continue
         meta = entry.get("meta")  # of llama.cpp
         parameters = meta.get("n_params") if isinstance(meta, dict) else None
-        size = parameters / 1e9 if isinstance(parameters, int) else parameter_count(name)
-        found.append((provider, name, size))
-    if any(not size for _, _, size in found):
+        found[name] = parameters / 1e9 if isinstance(parameters, int) else parameter_count(name)
+    if not all(found.values()):
         sizes = _ollama_sizes(base_url)
-        found = [(provider, name, size or sizes.get(name, 0.0)) for _, name, size in found]
+        found = {name: size or sizes.get(name, 0.0) for name, size in found.items()}
     return found
 
 

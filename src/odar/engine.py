@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Self, Unpack
 
 from odar.agents.agents import Agents
-from odar.agents.measure import Measurements, size_of
+from odar.agents.measure import count_served, size_of, state_after
 from odar.agents.stream import StreamedAnswer
 from odar.agents.team import Team
 from odar.background import run_by_size, run_in_background, run_in_thread
 from odar.calibration_file import load_calibration
-from odar.certificates import open_certificate
 from odar.config import load_settings
 from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
@@ -27,14 +26,14 @@ from odar.errors import OdarError
 from odar.inputs import Question, make_query
 from odar.observer import Observer, observed, tell
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions
-from odar.planning import Planner
+from odar.planning import InstalledCertificate, Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import agents_of, choose_policy, policy_with_skills
+from odar.policy.policies import agents_of, choose_policy, forced_policy
 from odar.providers.base import Provider
-from odar.providers.pool import Guard, observed_guard
+from odar.providers.pool import Guard
 from odar.served.agreement import ServedAgreement
 from odar.served.alignment import ServedAlignment
 from odar.served.counts import sibling_file
@@ -52,7 +51,7 @@ class Odar:
         settings: from `load_settings`; None loads them with no arguments.
         providers: providers by name, in place of the configured ones.
         estimator: a difficulty estimator, in place of the configured one.
-        guard: a wrapper for every provider, such as a circuit breaker.
+        guard: stands between the engine and every provider, such as a circuit breaker.
         served: the file of statistics of served answers, shared by processes; None keeps them in memory.
         observer: receives an event for every step of a question; None: OpenTelemetry spans if `telemetry.enabled`.
 
@@ -72,7 +71,7 @@ class Odar:
         self.settings = settings = settings or load_settings()
         self.observer = observer or telemetry_observer(settings)
         self.calibration = calibration = load_calibration(settings.calibration)
-        self.agents = Agents(settings, providers, observed_guard(guard, self.observer))
+        self.agents = Agents(settings, providers, guard)
         self.estimator = estimator or open_estimator(settings.routing.estimator)
         # measured by a calibration
         sources = self.agents.sources()
@@ -85,12 +84,12 @@ class Odar:
         belief = None if calibration.has_skills else calibration.load_belief()
         self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
         # used for every question
-        policy_of = partial(policy_with_skills, settings, calibration, self.believed_agents)
-        self._policy_with_skills = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
-        self.measurements = Measurements(settings.fusion.varentropy_weight, self.alignment)
-        self.certificate = open_certificate(settings, calibration, self.agents, self.alignment)
-        certify = None if self.certificate is None else self.certificate.status
-        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, certify)
+        policy_of = partial(choose_policy, settings, calibration, self.believed_agents)
+        self._policy_of = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
+        self.certificate = None
+        if calibration.made.get("certificate"):
+            self.certificate = InstalledCertificate(calibration, self.agents, self.alignment)
+        self.planner = Planner(self.agents, self.estimator, calibration, self.targets, self.certificate)
 
     @observed("query", outermost=True)
     async def aask(
@@ -132,7 +131,7 @@ class Odar:
                 candidates = await team.ask(stage, proposal, stream.handler_of(decision))
                 if stream.committed and not candidates:  # no other agent can continue this text
                     raise team.error()
-                measure = partial(self.measurements.state_after, state, stage, candidates, team)
+                measure = partial(state_after, state, stage, candidates, team, self.alignment)
                 state = await run_by_size(size_of(state.candidates) + size_of(candidates), measure)
             # the winner
             if not state.candidates:
@@ -146,7 +145,7 @@ class Odar:
         finally:
             await team.close()
             self.targets.count(options.scope, self.settings.dial(options.dial), ledger.spend())
-        self.measurements.count_served(state.candidates, team)
+        count_served(state.candidates, team, self.alignment)
         trace = make_trace(options, started_at, self.settings.profile, state, decisions, verdict, team)
         return Answer(trace.winner.text, trace.winner.answer, trace)
 
@@ -167,17 +166,17 @@ class Odar:
         policy, team = self._open(question, options)
         team.check_images(*team.cards)
         plan = await self.planner.plan(team, policy, options)
-        dry_run = DryRun(policy, team, self.measurements, partial(self._verdict, policy, team))
+        dry_run = DryRun(policy, team, self.alignment, partial(self._verdict, policy, team))
         return await dry_run.next_step(plan, given)
 
     def policy(self, options: AskOptions = DEFAULT_OPTIONS, query: Query | None = None) -> Policy:
         """The policy of one question: that of the settings, a path of the paper, or one model."""
         if options.forced:
-            return choose_policy(self.settings, self.calibration, self.believed_agents, options.path, options.model)
+            return forced_policy(self.settings, options.path, options.model)
         prefer_cascade = options.dial is not None
         if query is not None and self.settings.fixed_stages:
             prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED
-        return self._policy_with_skills(self.agreement.skills(), prefer_cascade)
+        return self._policy_of(self.agreement.skills(), prefer_cascade)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team]:
         """Check the question, and choose its policy and agents."""

@@ -24,7 +24,7 @@ from odar.background import CURRENT_KEY
 from odar.catalogue import ModelCard
 from odar.config import load_settings
 from odar.engine import Odar
-from odar.errors import OdarError, ProviderError, ProviderTimeout, SettingsError, one_line
+from odar.errors import OdarError, ProviderError, ProviderProtocolError, ProviderTimeout, SettingsError, one_line
 from odar.options import AskOptions
 from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.providers.openai import StreamedReply, chat_body, read_reply
@@ -214,9 +214,12 @@ class RouterProvider(Provider):
             return reply.reply()
         except Exception as error:  # LiteLLM's are those of all providers' packages
             status = getattr(error, "status_code", None)
-            answered = isinstance(status, int) and status not in _TIMEOUT_STATUSES
-            kind = ProviderError if answered else ProviderTimeout
-            raise kind(one_line(error), provider=self.name, status=status, may_be_billed=not answered) from None
+            if status in _TIMEOUT_STATUSES or isinstance(error, TimeoutError):
+                kind: type[ProviderError] = ProviderTimeout
+            else:  # without a status, reading the response failed
+                kind = ProviderProtocolError if status is None else ProviderError
+            billed = kind is not ProviderError
+            raise kind(one_line(error), provider=self.name, status=status, may_be_billed=billed) from None
 
 
 def _read_request(fields: Mapping[str, Any]) -> ChatRequest:
@@ -249,11 +252,9 @@ def _chunk(text: str = "", **more: Any) -> Chunk:
 def _chunks(part: Delta) -> Iterator[Chunk]:
     if part.text:
         yield _chunk(part.text)
-    for call in part.tool_calls:
+    for index, call in part.tool_calls:
         function = {"name": call.name or None, "arguments": call.arguments}
-        yield _chunk(
-            tool_use={"id": call.id or None, "type": "function", "index": call.index, "function": function}
-        )
+        yield _chunk(tool_use={"id": call.id or None, "type": "function", "index": index, "function": function})
 
 
 handler = OdarLLM()

@@ -1,7 +1,8 @@
 """Query → plan: what is known before the first call.
 
 Everything optional is settled here: the conversation, budgets, images and the context length change the prices or
-the agents of a plan, so that the loop of the engine has no branch for them (SPEC 9.7).
+the agents of a plan, so that the loop of the engine has no branch for them (SPEC 9.7). So is whether the installed
+certificate of accuracy holds (SPEC 5.14).
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import Any
+
+import msgspec
 
 from odar.agents.agents import Agents
 from odar.agents.ledger import Ledger
 from odar.agents.team import Team
 from odar.background import FairExecutor, run_by_size, run_in_thread
-from odar.calibration_file import Calibration
+from odar.calibration_file import FITTED, Calibration
 from odar.call_prices import Lengths, call_prices, is_nominal, reference_price, usual_lengths, without_prompts
 from odar.catalogue import ModelCard
 from odar.difficulty.base import MAX_EARLIER_TURNS, Estimator, LengthEstimator, estimate_turn
-from odar.errors import DeadlineExceeded
+from odar.errors import DeadlineExceeded, SettingsError
 from odar.observer import observed
 from odar.options import AskOptions
 from odar.policy.base import Policy
@@ -30,12 +36,15 @@ from odar.policy.dial import NAMES, Dial
 from odar.policy.experts import assign
 from odar.policy.kinds import Kind, request_kind
 from odar.policy.session import SessionRequest
+from odar.served.alignment import ServedAlignment
 from odar.served.targets import ServedTargets
 from odar.types import DIRECT, SLOW, Assignment, Estimate, Plan, Query
 
 LONG_TEXT = 1_500
 """Length in characters above which a text is estimated in a thread; a shorter one takes less than a millisecond."""
 ESTIMATOR_THREADS = 2
+_DRIFT_CHECK_S = 60.0
+"""Seconds between two checks for drift of the served energies."""
 _log = logging.getLogger(__name__)
 
 
@@ -81,8 +90,78 @@ class AsyncEstimator:
         return self.loaded and len(query.text) + sum(map(len, query.earlier[-MAX_EARLIER_TURNS:])) <= LONG_TEXT
 
     def close(self) -> None:
-        """Stop the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+class InstalledCertificate:
+    """The certificate of a calibration file, which `odar certify` wrote.
+
+    The test certified every dial from the most expensive down to `points`, with the settings, models and prompts of
+    that time. Others, or a drift of the served energies, remove it.
+
+    Raises:
+        SettingsError: it cannot be read.
+    """
+
+    def __init__(self, calibration: Calibration, agents: Agents, alignment: ServedAlignment) -> None:
+        document = calibration.made["certificate"]
+        self._fitted = calibration.settings
+        self._agents = agents
+        self._alignment = alignment
+        self._drift: list[str] = []
+        self._drift_check_at = 0.0
+        try:
+            self.points = msgspec.convert(document["points"], float)
+            """The cheapest dial that was certified, in points of accuracy."""
+            self.sources = msgspec.convert(document["sources"], list[dict[str, Any]])
+            """Model, prompt and sampling of each step."""
+            self.promise = (
+                f"at most {document['at_most_worse']:g} less accurate than {document['against']}, "
+                f"{document['confidence']:.0%} confidence"
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise SettingsError(
+                f"{agents.settings.calibration}: its certificate cannot be read ({error!r}); "
+                "run odar calibrate again"
+            ) from None
+
+    def status(self, plan: Plan, dial: Dial) -> str:
+        """Whether it holds for one question, as shown in a trace; reads a small file once a minute."""
+        problems = []
+        if dial.target or dial.value_usd is not None or dial.points > self.points:
+            problems.append(f"the dial is {dial}")
+        if plan.forced:
+            problems.append("the caller chose the path")
+        if plan.models != {agent: card.name for agent, card in self._agents.default_cards.items()}:
+            problems.append("other models")
+        return self.describe(problems + self.problems())
+
+    def describe(self, problems: Sequence[str]) -> str:
+        """As shown in a trace."""
+        return f"removed: {'; '.join(problems)}" if problems else f"holds: {self.promise}"
+
+    def problems(self) -> list[str]:
+        """Why it holds for no question: other settings, models or prompts, or drift."""
+        used = {key: attrgetter(key)(self._agents.settings) for key in FITTED}
+        changed = {key: value for key, value in self._fitted.items() if used[key] != value}
+        reasons = [f"{key} = {used[key]} in place of {value}" for key, value in changed.items()]
+        current = [dataclasses.asdict(source) for source in self._agents.sources().values()]
+        if current != self.sources:
+            reasons.append(f"another {_difference(self.sources, current)} than it was certified with")
+        if time.monotonic() >= self._drift_check_at:
+            self._drift_check_at = time.monotonic() + _DRIFT_CHECK_S
+            rows = [row for row in self._alignment.report(self._agents.prompt_steps()) if row.drifting]
+            self._drift = [f"the energies of {row.model} {row.step} drift" for row in rows]
+        return reasons + self._drift
+
+
+def _difference(certified: Sequence[Mapping[str, Any]], current: Sequence[Mapping[str, Any]]) -> str:
+    """The first field in which two lists of sources differ."""
+    names = {"prompt_md5": "prompt"}
+    for before, after in zip(certified, current, strict=False):
+        if before != after:
+            return next((names.get(key, key) for key in before if before[key] != after.get(key)), "source")
+    return "number of steps"
 
 
 class Planner:
@@ -93,7 +172,7 @@ class Planner:
         estimator: estimates d(x).
         calibration: the usual lengths of each agent's prompts and answers.
         targets: what was spent under each target.
-        certify: returns whether a certificate holds for a plan and a dial; None without one.
+        certificate: the installed certificate, if there is one.
     """
 
     def __init__(
@@ -102,13 +181,13 @@ class Planner:
         estimator: Estimator,
         calibration: Calibration,
         targets: ServedTargets,
-        certify: Callable[[Plan, Dial], str] | None = None,
+        certificate: InstalledCertificate | None = None,
     ) -> None:
         settings = agents.settings
         self._agents = agents
         self._lengths = usual_lengths(agents.cards, calibration, agents.sources())
         self._targets = targets
-        self._certify = certify
+        self._certificate = certificate
         # only the paper's thresholds need d to the last digit
         self.estimator = AsyncEstimator(estimator, parse=settings.policy == "paper")
         self._fallbacks = {name for agent in settings.agent_names for name in settings.agent(agent).fallbacks}
@@ -149,13 +228,7 @@ class Planner:
         return dataclasses.replace(assignment, models={**assignment.models, **kept})
 
     async def plan(self, team: Team, policy: Policy, options: AskOptions) -> Plan:
-        """Make the plan of a team's question; what takes long is done in threads.
-
-        Args:
-            team: the agents with their models, the question and its limits; the deadline includes the estimate.
-            policy: decides about it.
-            options: dial, conversation and the longest path.
-        """
+        """Make the plan of a team's question within its deadline; what takes long is done in threads."""
         query = team.query
         dial = self._agents.settings.dial(options.dial)
         factor = await run_in_thread(partial(self._targets.factor, options.scope, dial)) if dial.target else 1.0
@@ -167,7 +240,7 @@ class Planner:
         lengths = without_prompts(self._lengths) if unchanged else self._lengths
         plan = make_plan(query, estimate, team.assignment, cards, dial, options.session, lengths)
         # what the dial and the limits of this request add
-        money_limited = not team.plain and team.ledger.limits.cost_usd is not None
+        money_limited = not team.plain and team.ledger.max_cost_usd is not None
         plan = dataclasses.replace(
             plan,
             value_usd=value_of(plan, dial, self.reference_usd) * factor,
@@ -179,22 +252,22 @@ class Planner:
         # so that the loop of the engine need not wait for them
         if isinstance(policy, CascadePolicy) and not policy.has_values(plan):
             await run_in_thread(partial(policy.values, plan))
-        if self._certify is None:
+        if self._certificate is None:
             return plan
-        return dataclasses.replace(plan, certificate=await run_in_thread(partial(self._certify, plan, dial)))
+        return dataclasses.replace(
+            plan, certificate=await run_in_thread(partial(self._certificate.status, plan, dial))
+        )
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
         """Estimate d(x), given the turns before the question."""
-        if ledger.time_left() > 0 and self.estimator.is_instant(query):
-            return self.estimator.estimate_now(query)
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
                 return await self.estimator.estimate(query)
         except TimeoutError:
             if not timeout.expired():
                 raise
-            passed = f"the deadline of {ledger.limits.deadline_s:g} s passed"
+            passed = f"the deadline of {ledger.deadline_s:g} s passed"
             raise DeadlineExceeded(f"{passed} before the question was looked at; ask again") from None
 
 
@@ -210,16 +283,7 @@ def make_plan(
     """Make the plan of a question from its difficulty: kind, prices and conversation.
 
     What depends on the request's policy and limits is missing: `value_usd` (see `value_of`), `worst_usd`, `policy`,
-    `max_path` and `forced`.
-
-    Args:
-        query: the question.
-        estimate: its difficulty.
-        assignment: its expert and models.
-        cards: these models.
-        dial: what a right answer is worth.
-        session: its conversation.
-        lengths: usual lengths of each agent's prompts and answers.
+    `max_path` and `forced`. `cards` are the models of the assignment.
     """
     kind, plausible = request_kind(query)
     cached = {} if session is None else session.cached

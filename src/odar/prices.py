@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
-from typing import NamedTuple
 
 import msgspec
 
@@ -20,7 +19,9 @@ MAX_NAME = 200
 """Characters of a model's name; a client can name any model, and the table's patterns are not ours."""
 
 
-class _Row(msgspec.Struct, array_like=True):
+class TablePrice(msgspec.Struct, array_like=True):
+    """What the table knows of a model: US dollars per million tokens, and its context length."""
+
     input: float
     cached: float | None
     output: float
@@ -29,22 +30,19 @@ class _Row(msgspec.Struct, array_like=True):
     up_to: int | None = None
     context: int | None = None
 
-
-class TablePrice(NamedTuple):
-    """What the table knows of a model."""
-
-    price: Price
-    date: str
-    """The day the table was read."""
-    context: int | None
+    @property
+    def price(self) -> Price:
+        # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
+        cached = self.input if self.cached is None else self.cached
+        return Price(self.input, cached, self.output, self.written, self.written_1h, self.up_to)
 
 
 class _Provider(msgspec.Struct):
     url: str
     also: Sequence[str]
     """Providers whose models it offers too, at the same prices."""
-    names: Mapping[str, _Row]
-    patterns: Sequence[tuple[str, _Row]]
+    names: Mapping[str, TablePrice]
+    patterns: Sequence[tuple[str, TablePrice]]
 
 
 class _Table(msgspec.Struct):
@@ -70,13 +68,12 @@ def find_price(provider: str, base_url: str, model: str) -> TablePrice | None:
     if len(model) > MAX_NAME:
         return None
     found = _find_providers(provider, base_url)
-    row = next((row for each in found for row in _rows(each, model.lower())), None)
-    if row is None:
-        return None
-    # If the price of cached input is unknown, use the full price: the cost can be too high, never too low.
-    cached = row.input if row.cached is None else row.cached
-    price = Price(row.input, cached, row.output, row.written, row.written_1h, row.up_to)
-    return TablePrice(price, _table().date, row.context)
+    return next((row for each in found for row in _rows(each, model.lower())), None)
+
+
+def table_date() -> str:
+    """The day the table was read."""
+    return _table().date
 
 
 def _find_providers(name: str, base_url: str) -> list[_Provider]:
@@ -87,7 +84,7 @@ def _find_providers(name: str, base_url: str) -> list[_Provider]:
     return found + [providers[other] for each in found for other in each.also if other in providers]
 
 
-def _rows(provider: _Provider, model: str) -> Iterator[_Row]:
+def _rows(provider: _Provider, model: str) -> Iterator[TablePrice]:
     if model in provider.names:
         yield provider.names[model]
     yield from (row for pattern, row in provider.patterns if re.search(pattern, model))

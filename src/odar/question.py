@@ -29,10 +29,6 @@ class CoreQuestion(NamedTuple):
     """Demands on the form of the answer, such as "Answer with the letter only."."""
     examples: int = 0
     """Number of few-shot examples."""
-    attachment: bool = False
-    """Whether the client attached text."""
-    characters: int = 0
-    """Length of the turn with everything that was set apart."""
 
 
 def core_question(query: Query) -> CoreQuestion:
@@ -55,17 +51,15 @@ def _core_question(query: Query) -> CoreQuestion:
     if not own:
         earlier = (turn.text for turn in reversed(query.turns) if turn.role == "user")
         whole, own = next(((text, words) for text in earlier if (words := own_words(text))), (whole, whole.strip()))
-    attachment = len(own) < len(whole.strip())
-    characters = len(whole)
-    if characters > _LONGEST:
-        return CoreQuestion(own if attachment else whole, attachment=attachment, characters=characters)
+    if len(whole) > _LONGEST:
+        return CoreQuestion(own if len(own) < len(whole.strip()) else whole)
     text, examples = _without_examples(own)
     text, options = _without_options(text)
     text, demands = _without_demands(text)
     text = _without_label(text)
     if not text or text == whole.strip():
         text = whole  # with the white space around it
-    return CoreQuestion(text, options, demands, examples, attachment, characters)
+    return CoreQuestion(text, options, demands, examples)
 
 
 def earlier_questions(query: Query, limit: int) -> list[str]:
@@ -229,7 +223,9 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
         runs.append(list(_LISTED.finditer(text, headings[-1].start())))
     if ")" in text:
         runs.append(_last_run(_OPTION_INLINE.finditer(text)))
-    for run in filter(_is_long_enough, runs):
+    for run in runs:
+        if len(run) < 2:
+            continue
         start = run[0].start()
         line_end = text.find("\n", run[-1].end())
         end = len(text) if line_end == -1 else line_end
@@ -241,10 +237,6 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
             rest = f"{text[: heading.start() if heading else start].rstrip()}\n{text[end:].lstrip()}"
             return rest.strip(), tuple(option[:80] for option in options)
     return text, ()
-
-
-def _is_long_enough(run: list[re.Match[str]]) -> bool:
-    return len(run) > 1
 
 
 def _are_options(run: list[re.Match[str]], before: str) -> bool:

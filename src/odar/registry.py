@@ -1,8 +1,4 @@
-"""Plug-ins: a registry maps names to objects.
-
-Objects of other modules are registered as "module:attribute", so that listing the names does not import them; other
-packages add theirs with an entry point in the registry's group.
-"""
+"""Plug-ins: a registry maps names to objects; other packages add theirs with an entry point in its group."""
 
 from __future__ import annotations
 
@@ -16,41 +12,33 @@ T = TypeVar("T")
 
 
 class Registry(Generic[T]):
-    """Objects by name, loaded when first used.
+    """Objects by name. Those of other packages are loaded when first used: listing the names imports nothing.
 
-    >>> numbers: Registry[float] = Registry("number", {"pi": "math:pi", "half": 0.5})
-    >>> round(numbers["pi"], 2)
-    3.14
+    >>> numbers: Registry[float] = Registry("number", {"half": 0.5}, group="odar.numbers")
     >>> numbers.add("two", 2.0)
     >>> sorted(numbers.names())
-    ['half', 'pi', 'two']
+    ['half', 'two']
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, T | str], group: str | None = None) -> None:
+    def __init__(self, kind: str, built_in: Mapping[str, T], group: str) -> None:
         self._kind = kind
         self._group = group
-        self._loaded: dict[str, T] = {}
-        self._built_in: dict[str, EntryPoint] = {}
-        for name, value in built_in.items():
-            if isinstance(value, str):
-                self._built_in[name] = EntryPoint(name, value, group or "")
-            else:
-                self._loaded[name] = value
+        self._objects = dict(built_in)
 
     def add(self, name: str, value: T) -> None:
         """Register an object; it replaces an earlier one of the same name."""
-        self._loaded[name] = value
+        self._objects[name] = value
 
     def names(self) -> set[str]:
-        return {*self._built_in, *self._loaded, *self._plug_ins()}
+        return {*self._objects, *self._plug_ins()}
 
     def __getitem__(self, name: str) -> T:
-        if name not in self._loaded:
-            entry_point = self._built_in.get(name) or self._plug_ins().get(name)
+        if name not in self._objects:
+            entry_point = self._plug_ins().get(name)
             if entry_point is None:
                 raise UnknownName(self._kind, name, self.names())
-            self._loaded[name] = cast(T, entry_point.load())
-        return self._loaded[name]
+            self._objects[name] = cast(T, entry_point.load())
+        return self._objects[name]
 
     def _plug_ins(self) -> dict[str, EntryPoint]:
-        return {point.name: point for point in entry_points(group=self._group)} if self._group else {}
+        return {point.name: point for point in entry_points(group=self._group)}

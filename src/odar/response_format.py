@@ -128,19 +128,13 @@ class SchemaChecker:
         if steps is None or steps > self._steps_left:
             return ""
         self._steps_left -= steps
-        return _violation(validator, value, explained=steps <= _MAX_EXPLAINED_STEPS)
-
-
-def _violation(validator: Any, value: Any, *, explained: bool) -> str:
-    from jsonschema_rs import ValidationError
-
-    if not explained:
-        return "" if validator.is_valid(value) else "it violates the schema"
-    try:
-        validator.validate(value)
-    except (ValidationError, ValueError) as error:
-        return _shortened(str(error))
-    return ""
+        if steps > _MAX_EXPLAINED_STEPS:
+            return "" if validator.is_valid(value) else "it violates the schema"
+        try:
+            validator.validate(value)
+        except ValueError as error:  # jsonschema_rs.ValidationError is one
+            return _shortened(str(error))
+        return ""
 
 
 class _NotCountable(Exception):

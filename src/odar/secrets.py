@@ -6,7 +6,6 @@ import base64
 import os
 import re
 import stat
-from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -20,12 +19,11 @@ _PARAMETER = re.compile(r"([?&][^=&#\s\"']*)(?:=[^&#\s\"']*)?")
 """Both patterns also match what is not secret, and so read no character twice."""
 
 
-def api_key(name: str, provider: ProviderSettings, environ: Mapping[str, str] | None = None) -> str | None:
+def api_key(name: str, provider: ProviderSettings) -> str | None:
     """The provider's key from its environment variable or its file, or None."""
-    environ = os.environ if environ is None else environ
     if provider.api_key_file:
         return _read_key_file(f"providers.{name}.api_key_file", provider.api_key_file)
-    return environ.get(provider.api_key_env or "", "").strip() or None
+    return os.environ.get(provider.api_key_env or "", "").strip() or None
 
 
 def is_secret(name: str) -> bool:

@@ -8,27 +8,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any
 
 from odar.catalogue import REASONING_TOKENS, ModelCard, Price, split_effort
 from odar.errors import InputError, SettingsError, UnknownName
 from odar.forwarding import RESERVED
 from odar.policy.dial import Dial
-from odar.prices import find_price
+from odar.prices import find_price, table_date
 from odar.types import FAST, MAX_STAGES, SECOND, SLOW, Stage
 
-_REQUIRED: Any = object()
 POLICIES = ("cascade", "paper")
 """Names of the policies; any other value of `policy` is a fixed list of stages."""
 LOG_FORMATS = ("text", "json")
-IMAGE_URLS = ("public", "any", "none")
-SIMILARITIES = ("lexical", "none")
 
 
 def setting(
     doc: str,
-    default: Any = _REQUIRED,
+    default: Any = MISSING,
     *,
     ge: float = -math.inf,
     gt: float = -math.inf,
@@ -37,10 +34,8 @@ def setting(
 ) -> Any:
     """A dataclass field with documentation and bounds; with `choices`, one of these words."""
     metadata = {"doc": doc, "ge": ge, "gt": gt, "le": le, "choices": choices}
-    if default is _REQUIRED:
-        return field(metadata=metadata)
     if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -99,7 +94,7 @@ class FusionSettings:
     varentropy_weight: float = setting("λ in F = E + λ·V", ge=0)
     beta: float = setting("β of the answer free energy; inf picks the best single candidate", ge=0)
     similarity: str = setting(
-        "how free text is compared: lexical, or none for exactly", "lexical", choices=SIMILARITIES
+        "how free text is compared: lexical, or none for exactly", "lexical", choices=("lexical", "none")
     )
 
 
@@ -142,7 +137,9 @@ class GatewaySettings:
         32.0,
         gt=0,
     )
-    image_urls: str = setting("image URLs that are passed on: public, any or none", "public", choices=IMAGE_URLS)
+    image_urls: str = setting(
+        "image URLs that are passed on: public, any or none", "public", choices=("public", "any", "none")
+    )
     stream_progress: bool = setting("stream drafts and progress as reasoning until the answer is chosen", True)
     drain_s: float = setting("seconds that running requests have to finish after SIGTERM", 30.0, ge=0)
     sessions: int = setting(
@@ -181,7 +178,6 @@ class ObserveSettings:
 
     @property
     def used_share(self) -> float:
-        """The share of questions that are observed."""
         default = 0.2 if self.enabled else 0.0
         return default if self.share is None else self.share
 
@@ -322,16 +318,16 @@ class Settings:
 
     def _card(self, name: str, entry: ModelSettings) -> ModelCard:
         """An entry as a card; what it leaves out comes from the public table, if that knows the model."""
-        server = self.providers.get(entry.provider)
+        server = self.providers.get(entry.provider)  # the settings of a recording have none
         known = find_price(entry.provider, server.base_url, entry.id or name) if server else None
         others = {
             each.name: getattr(entry, each.name) for each in fields(entry) if each.name not in ("id", "price")
         }
-        price = entry.price.complete(known and known.price)
+        price = entry.price.complete(None if known is None else known.price)
         if known is not None:
             others["context"] = entry.context or known.context
             if price == known.price:
-                others["price_date"] = known.date
+                others["price_date"] = table_date()
         return ModelCard(name=name, id=entry.id or name, price=price, **others)
 
     def contexts(self, provider: str) -> dict[str, int]:
@@ -365,26 +361,24 @@ class Settings:
 
     def with_default_models(self) -> Settings:
         """Settings in which no agent has alternatives: every question goes to the default models (SPEC 4.4)."""
-        return replace(
-            self,
-            fast=replace(self.fast, alternatives=()),
-            second=self.second and replace(self.second, alternatives=()),
-            slow=replace(self.slow, alternatives=()),
-            agents={name: replace(agent, alternatives=()) for name, agent in self.agents.items()},
-        )
+        agents = {name: replace(self.agent(name), alternatives=()) for name in self.agent_names}
+        fast, second, slow = agents.pop(FAST), agents.pop(SECOND, None), agents.pop(SLOW)
+        return replace(self, fast=fast, second=second, slow=slow, agents=agents)
 
     def check(self) -> None:
-        """Raise SettingsError if settings contradict each other or name unknown models or providers."""
-        self.check_routing()
+        """Raise UsageError if settings contradict each other or name unknown models or providers."""
         for name, provider in self.providers.items():
             if reserved := sorted(RESERVED.intersection(provider.forward)):
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
+        for entry in self.models.values():
+            if entry.provider not in self.providers:
+                raise UnknownName("provider", entry.provider, self.providers)
         for agent in self.agent_names:
             for model in self.models_of(agent):
-                if (used := self.card(model).provider) not in self.providers:
-                    raise UnknownName("provider", used, self.providers)
+                self.card(model)
+        self.check_routing()
 
     def check_routing(self) -> None:
         """Raise SettingsError if thresholds, stages or the dial contradict each other."""

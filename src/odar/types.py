@@ -59,7 +59,6 @@ class Ask(NamedTuple):
 
     @property
     def step(self) -> Step:
-        """The prompt that is used."""
         if self.verify:
             return Step.VERIFY
         return Step.ANSWER if self.agent in CHEAP_AGENTS else Step.SOLVE
@@ -268,12 +267,12 @@ class Plan:
     # the form of its answer
     kind: str = "short answer"
     """Kind of answer that the question asks for (SPEC 9.3); see `odar.policy.kinds`."""
-    plausible: int | None = None
-    """Number of plausible answers: 2 for yes or no, the number of options, None for many."""
+    plausible: int = 0
+    """Number of plausible answers: 2 for yes or no, the number of options, 0 for many."""
     one_call: bool = False
     """Whether one call is enough: open-ended requests, tool calls, and several choices for the client."""
     keep: str = ""
-    """The agent that began a tool loop and continues it."""
+    """The agent that began a tool loop and continues it, with one call at a time."""
     n: int = 1
     """Number of choices that the client asked for."""
 
@@ -459,7 +458,7 @@ class Call:
     retries: int = 0
     error: str | None = None
     began_s: float | None = None
-    """Seconds from the start of the query; None in old records."""
+    """Seconds from the start of the query; None if the caller made the call."""
     error_summary: str | None = None
     """The error without what the provider said, which may quote the request."""
 

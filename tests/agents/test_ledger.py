@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from odar.agents.agents import Agents
 from odar.agents.ledger import (
     IMAGE_TOKENS,
     TURN_TOKENS,
     Ledger,
-    Limits,
     token_upper_bound,
     worst_cost,
     writes_cache,
@@ -19,14 +21,16 @@ from odar.catalogue import ModelCard, Price
 from odar.conversation import Image, Message, Wire
 from odar.errors import BudgetExceeded
 from odar.types import Call, Step, Usage
+from support.engine import settings
 
+AGENTS = Agents(settings())
 PRICED = ModelCard("priced", "p", "priced", price=Price(1.0, 0.1, 10.0))
 UNKNOWN = ModelCard("unknown", "p", "unknown")
 MESSAGES = (Message("user", "hello"),)
 
 
 def ledger(clock=lambda: 0.0, **limits) -> Ledger:
-    return Ledger(Limits(**{"deadline_s": 100.0, **limits}), clock)
+    return Ledger(**{"deadline_s": 100.0, **limits}, clock=clock)
 
 
 def call(usage: Usage, cost: float | None, samples: int = 1) -> Call:
@@ -34,7 +38,7 @@ def call(usage: Usage, cost: float | None, samples: int = 1) -> Call:
 
 
 def test_calls_are_reserved_before_they_are_made():
-    book = ledger(calls=6)
+    book = ledger(max_calls=6)
     assert book.affordable(PRICED, MESSAGES, 10, 1) == 1
     book.reserve(PRICED, MESSAGES, 10, 1)
     assert book.affordable(PRICED, MESSAGES, 10, 9) == 5
@@ -44,7 +48,7 @@ def test_calls_are_reserved_before_they_are_made():
 
 
 def test_a_reservation_holds_the_maximum_cost():
-    book = ledger(cost_usd=0.0025)
+    book = ledger(max_cost_usd=0.0025)
     assert book.affordable(PRICED, MESSAGES, 100, 5) == 2  # 100 tokens out cost $0.001, and a little for the prompt
     held = book.reserve(PRICED, MESSAGES, 100, 2)
     with pytest.raises(BudgetExceeded, match="one call to priced can cost"):
@@ -54,7 +58,7 @@ def test_a_reservation_holds_the_maximum_cost():
 
 
 def test_a_call_of_unknown_cost_keeps_its_reservation():
-    book = ledger(cost_usd=0.0015)
+    book = ledger(max_cost_usd=0.0015)
     held = book.reserve(PRICED, MESSAGES, 100, 1)
     book.settle(held, call(Usage(), None))
     with pytest.raises(BudgetExceeded):
@@ -63,13 +67,13 @@ def test_a_call_of_unknown_cost_keeps_its_reservation():
 
 def test_an_unknown_price_is_rejected_under_a_cost_limit():
     with pytest.raises(BudgetExceeded, match="the price of unknown is unknown"):
-        ledger(cost_usd=1.0).affordable(UNKNOWN, MESSAGES, 10, 1)
+        ledger(max_cost_usd=1.0).affordable(UNKNOWN, MESSAGES, 10, 1)
     assert ledger().affordable(UNKNOWN, MESSAGES, 10, 5) == 5
 
 
 def test_a_free_model_fits_any_cost_limit():
     free = ModelCard("free", "p", "free", price=Price(0.0, 0.0, 0.0))
-    assert ledger(cost_usd=0.0).affordable(free, MESSAGES, 10, 5) == 5
+    assert ledger(max_cost_usd=0.0).affordable(free, MESSAGES, 10, 5) == 5
 
 
 def test_no_call_is_affordable_after_the_deadline():
@@ -98,7 +102,7 @@ def test_a_sum_with_an_unknown_part_is_unknown():
 )
 def test_no_sequence_of_calls_exceeds_the_cost_limit(limit, wishes):
     """For any requests, and any share of the reservation that each call really costs."""
-    book = ledger(cost_usd=limit)
+    book = ledger(max_cost_usd=limit)
     true_cost = 0.0
     for samples, max_tokens, share, reported in wishes:
         try:
@@ -117,10 +121,12 @@ some = st.none() | st.integers(0, 9)
 
 @given(some, some, st.integers(0, 9), st.none() | st.integers(0, 9))
 def test_a_request_can_only_tighten_limits(own, asked, deadline, sooner):
-    limits = Limits(deadline, own, own).tightened(sooner, asked, asked)
+    own_limits = replace(AGENTS.settings.limits, deadline_s=deadline, max_calls=own, max_cost_usd=own)
+    AGENTS.settings = replace(AGENTS.settings, limits=own_limits)
+    limits = AGENTS.ledger(asked, asked, sooner)
     for found, given_ in (
-        (limits.calls, (own, asked)),
-        (limits.cost_usd, (own, asked)),
+        (limits.max_calls, (own, asked)),
+        (limits.max_cost_usd, (own, asked)),
         (limits.deadline_s, (deadline, sooner)),
     ):
         known = [each for each in given_ if each is not None]

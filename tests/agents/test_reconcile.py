@@ -16,7 +16,6 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import OdarError
-from odar.providers.http import Retry
 from support.fault_server import Exchange, FaultServer
 from support.payloads import chat_payload, message_payload
 
@@ -146,15 +145,13 @@ async def run(biller: Biller, path: str, attempts: int, **limits: Any):
             calibration="",
             routing__samples=3,
         )
-        with patch("odar.providers.http.RETRY", Retry(attempts, 0.0, 0.0)):
-            odar = Odar(settings, estimator=ConstantEstimator(0.5))
-            assert all(odar.agents.providers[name] for name in "oa")  # opened with it
-        async with odar:
-            try:
-                answer = await odar.aask("What is 2 + 2?", path=path, **limits)
-                return answer.trace.spend, answer.trace.calls
-            except OdarError as error:
-                return error.spend, ()
+        with patch.multiple("odar.providers.http", ATTEMPTS=attempts, FIRST_PAUSE_S=0.0):
+            async with Odar(settings, estimator=ConstantEstimator(0.5)) as odar:
+                try:
+                    answer = await odar.aask("What is 2 + 2?", path=path, **limits)
+                    return answer.trace.spend, answer.trace.calls
+                except OdarError as error:
+                    return error.spend, ()
 
 
 @profile(max_examples=80, suppress_health_check=[HealthCheck.too_slow])

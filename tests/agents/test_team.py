@@ -7,13 +7,12 @@ import contextlib
 
 import pytest
 
-from odar.agents.ledger import Ledger, Limits
+from odar.agents.ledger import Ledger
 from odar.catalogue import ModelCard, Price
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Completion, Message, Reply, Request
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.breaker import Breaker
 from odar.providers.connection import Connections
-from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.types import Ask, Call, Usage
 from support.fault_server import FaultServer, hang, ok, reset, status
@@ -21,12 +20,11 @@ from support.waiting import until
 
 CARD = ModelCard("m", "p", "m", price=Price(1.0, 0.1, 10.0))
 MESSAGES = (Message("user", "hello"),)
-RETRY = Retry(attempts=3, first_pause_s=0.001, max_pause_s=0.002)
 
 
 async def bill(ask, *, n: int = 1, timeout_s: float = 5.0) -> Call:
     """Return the recorded call, whether it succeeded or failed."""
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
     request = Request("m", MESSAGES, n=n, timeout_s=timeout_s)
     with contextlib.suppress(ProviderError, asyncio.CancelledError):
         await ledger.bill(Ask("slow"), CARD, request, MESSAGES, ask)
@@ -40,9 +38,14 @@ async def server():
         yield server
 
 
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch):
+    monkeypatch.setattr("odar.providers.http.FIRST_PAUSE_S", 0.001)
+
+
 @pytest.fixture
 async def provider(server):
-    provider = OpenAIProvider("p", server.url, retry=RETRY)
+    provider = OpenAIProvider("p", server.url)
     yield provider
     await provider.close()
 
@@ -74,7 +77,7 @@ async def test_attempts_before_a_timeout_are_counted(server, provider):
 async def test_a_call_without_a_connection_is_not_counted():
     async with FaultServer() as closed:
         url = closed.url
-    provider = OpenAIProvider("p", url, retry=RETRY)
+    provider = OpenAIProvider("p", url)
     call = await bill(provider.complete, n=5)
     await provider.close()
     assert (call.samples, call.retries, call.usage, call.cost_usd) == (0, 2, Usage(0, 0, 0, 0, 0, 0), 0.0)
@@ -100,12 +103,12 @@ async def test_a_call_that_connects_on_a_retry_is_counted(server, provider, monk
 async def test_a_call_rejected_by_the_breaker_is_not_counted(server, provider):
     breaker = Breaker(failures=1, cooldown_s=60)
     breaker.failed()
-    call = await bill(GuardedProvider(provider, breaker).complete, n=5)
+    call = await bill(lambda request: breaker.call(request, lambda: provider.complete(request)), n=5)
     assert (call.samples, call.cost_usd, len(server.requests)) == (0, 0.0, 0)
 
 
 async def test_calls_without_a_connection_do_not_count_against_limits():
-    ledger = Ledger(Limits(deadline_s=60.0, calls=1))
+    ledger = Ledger(60.0, max_calls=1)
 
     async def refused(_: Request) -> Reply:
         raise ProviderUnreachable("closed", reached=False, may_be_billed=False)
@@ -125,7 +128,7 @@ async def test_calls_without_a_connection_do_not_count_against_limits():
 
 async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
     monkeypatch.setattr("odar.agents.ledger.GRACE_S", 0.05)
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
 
     async def never(_: Request) -> Reply:
         await asyncio.Event().wait()
@@ -138,7 +141,7 @@ async def test_a_provider_that_ignores_its_timeout_is_cancelled(monkeypatch):
 
 async def test_a_cancelled_call_has_an_unknown_cost(server, provider):
     server.behave(hang())
-    ledger = Ledger(Limits(deadline_s=60.0))
+    ledger = Ledger(60.0)
     request = Request("m", MESSAGES)
     task = asyncio.create_task(ledger.bill(Ask("slow"), CARD, request, MESSAGES, provider.complete))
     await until(lambda: server.busy)

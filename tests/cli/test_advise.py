@@ -52,7 +52,7 @@ def test_a_log_is_answered_within_a_budget_and_ends_with_one_sentence(odar, log,
     refused = odar("advise", "log.jsonl", stdin=b"")
     assert (refused.code, provider.requests) == (2, [])
     assert (
-        "90 of 90 requests to answer" in refused.err and "about $0." in refused.err and "at most $" in refused.err
+        "90 of 90 questions to answer" in refused.err and "about $0." in refused.err and "at most $" in refused.err
     )
     result = odar("advise", "log.jsonl", "--budget", "5", "--html", "a.html")
     assert result.code == 0, result.err

@@ -117,7 +117,7 @@ def test_a_calibration_with_a_cost_needs_consent(odar, data, provider, tmp_path)
     toml.write_text(toml.read_text().replace(FREE, PRICED))
     result = odar("calibrate", str(data), stdin=b"")
     assert (result.code, "add --budget USD or --yes to go on" in result.err) == (2, True)
-    assert re.search(r"40 of 40 items to answer, at most 200 calls, about \$0\.1.*, at most \$0\.1", result.err)
+    assert re.search(r"40 of 40 questions to answer, at most 200 calls, about \$0\.1.*, at most \$0\.1", result.err)
     assert provider.requests == []
     result = odar("calibrate", str(data), "--yes", stdin=b"")
     assert result.code == 0

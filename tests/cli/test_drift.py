@@ -53,4 +53,4 @@ def test_ask_adds_energies_to_the_file(odar, provider, tmp_path):
 
 
 def _served(file):
-    return sum(each.seen for (source, _), each in ServedAlignment({}, file).load().items() if not source.signal)
+    return sum(each.count for (_, _, signal), each in ServedAlignment({}, file).load().items() if not signal)

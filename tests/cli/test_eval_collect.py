@@ -30,7 +30,7 @@ def test_a_second_run_makes_no_calls(odar, sums, provider, tmp_path):
     arguments = ("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "6", "--seed", "42", "--seed", "123")
     first = odar(*arguments, "--samples", "7", "--quiet")
     assert first.code == 0
-    assert "12 of 12 items to answer, at most 108 calls, at most $0.00" in first.err
+    assert "12 of 12 questions to answer, at most 108 calls, at most $0.00" in first.err
     assert "12 of 12 items done; p.jsonl holds 12" in first.err
     entries = list(open_recording(tmp_path / "p.jsonl").items())
     assert len({entry.key for entry in entries}) == 12
@@ -84,7 +84,11 @@ def test_failed_items_are_named_and_retried(odar, sums, provider):
     assert '1 failed with ProviderError, the first (["sums", "7", 42]): down' in result.err
     provider.script = works
     again = odar("eval", "collect", "sums", "--out", "p.jsonl", "--quiet")
-    assert (again.code, "1 of 20 items to answer" in again.err, "p.jsonl holds 20" in again.err) == (0, True, True)
+    assert (again.code, "1 of 20 questions to answer" in again.err, "p.jsonl holds 20" in again.err) == (
+        0,
+        True,
+        True,
+    )
 
 
 def test_an_unknown_benchmark_is_named(odar, sums):
@@ -180,7 +184,7 @@ def test_a_new_recording_is_jsonl_and_continues(odar, sums, tmp_path):
     assert (refused.code, "is a .jsonl file" in refused.err) == (2, True)
     assert odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "3", "--quiet").code == 0
     again = odar("eval", "collect", "sums", "--out", "p.jsonl", "--limit", "4", "--quiet")
-    assert "1 of 4 items to answer" in again.err
+    assert "1 of 4 questions to answer" in again.err
 
 
 def test_list_names_all_benchmarks(odar):

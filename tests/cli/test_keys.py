@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+import sys
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -28,7 +30,7 @@ def test_a_key_is_shown_once_and_stored_as_a_hash(odar, store):
     assert secret not in odar("keys", "list", "--json").out
 
 
-def test_limits_are_stored_and_shown_within_80_columns(odar):
+def test_limits_are_stored_and_shown_within_80_columns(odar, monkeypatch):
     options = "--budget-day 2 --budget-month 20.5 --rate 1/s --models odar,m --max-path medium"
     made = json.loads(odar("keys", "create", "ann", *options.split(), "--json").out)
     assert made["secret"].startswith(made["prefix"])
@@ -36,7 +38,9 @@ def test_limits_are_stored_and_shown_within_80_columns(odar):
     assert (listed["budget_day_usd"], listed["budget_month_usd"], listed["rate_per_min"]) == (2, 20.5, 60)
     assert (listed["models"], listed["max_path"]) == (["odar", "m"], "medium")
     assert (listed["today"], "digest" in listed) == ({"usd": 0.0, "unknown": 0}, False)
-    table = odar("keys", "list").out
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    table = re.sub(r"\x1b\[[0-9;]*m", "", odar("keys", "list").out)
     assert max(map(len, table.splitlines())) <= 80
     assert "$2/day; $20.5/month; 60/min" in " ".join(table.split())
 

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from odar.cli import local
-from odar.cli.local import DownloadDisplay, fetch_fast_weights, fetch_weights, local_models, uses_local_model
+from odar.cli.local import DownloadDisplay, fetch_fast_weights, local_models, prepare_models
 from odar.config import load_settings
 from odar.errors import WeightsError
 from odar.providers import weights as catalogue
@@ -74,8 +74,7 @@ def test_weights_are_downloaded_only_for_models_that_run_here(options, expected,
     fetched = []
     monkeypatch.setattr(local, "fetch_model", lambda model, quiet: fetched.append(model))
     settings = load_settings("tiny", config="/dev/null", environ={}, **options)
-    assert uses_local_model(settings) is bool(expected)
-    fetch_weights(settings, quiet=True)
+    prepare_models(settings, quiet=True)
     assert fetched == expected == local_models(settings)
 
 

@@ -59,6 +59,7 @@ def test_the_summary_of_traces_shows_agreement(odar: Any, observed: Any) -> None
 def test_back_by_a_command(odar: Any, observed: Any) -> None:
     assert odar("observe", "--profile", "tiny", "--resume").out == "the cascade answers again\n"
     assert odar("observe", "--profile", "tiny", "--resume").out == "the cascade had not fallen back to slow\n"
+    assert json.loads(odar("observe", "--profile", "tiny", "--resume", "--json").out) == {"resumed": False}
     assert "--resume" not in odar("observe", "--profile", "tiny").out
 
 

@@ -9,6 +9,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from odar.cli.local import local_providers
 from odar.cli.runs import (
     MAX_COPIES,
     TIMEOUT_FACTOR,
@@ -17,7 +18,6 @@ from odar.cli.runs import (
     copy_count,
     exit_code,
     on_engine,
-    open_copies,
     run_options,
     with_long_timeouts,
 )
@@ -42,14 +42,14 @@ class TestConfirm:
         @click.command()
         def command():
             run = RunOptions(4, budget, yes)
-            confirm_run(run, given or settings(**more), items(*costs), 9, "things", "6 calls each, ")
+            confirm_run(run, given or settings(**more), items(*costs), 9, "6 calls each, ")
 
         return CliRunner().invoke(command, catch_exceptions=True)
 
     def test_free_calls_need_no_consent(self):
         result = self.ask(0.0, 0.0)
         assert result.exit_code == 0
-        assert "odar: 2 of 9 things to answer, 6 calls each, at most $0.0000" in result.output
+        assert "odar: 2 of 9 questions to answer, 6 calls each, at most $0.0000" in result.output
 
     def test_no_items_print_nothing(self):
         assert self.ask().output == ""
@@ -99,6 +99,7 @@ class TestEngine:
             "engine": "local",
             "ray_address": None,
             "workers": 2,
+            "quiet": False,
         }
         assert json.loads(run(command, []).output) == usual
         given = ["--engine", "ray", "--ray-address", "local", "--workers", "5", "--budget", "2", "--yes"]
@@ -144,9 +145,10 @@ def test_the_exit_code_is_that_of_the_worst_failure(kinds, stopped, code):
     assert exit_code(failed(*kinds), stopped) == code
 
 
-async def test_the_local_model_is_opened_once_for_each_copy(monkeypatch):
-    monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(3), raising=False)
-    opened = open_copies(settings(local__threads=1, providers={"p": {"kind": "openai", "base_url": "http://h/v1"}}))
+async def test_the_local_model_is_opened_once_for_each_copy():
+    opened = local_providers(
+        settings(local__threads=1, providers={"p": {"kind": "openai", "base_url": "http://h/v1"}}), copies=3
+    )
     assert set(opened) == {"local"}  # the others stay as they are
     assert opened["local"]._copies == 3
     await opened["local"].close()  # nothing was loaded

@@ -15,7 +15,7 @@ from support.environment import kept_environment
 from support.fault_server import FaultServer, ok, status
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="no pseudo terminals on this system")
-CODE = odar_code({"odar.providers.http": "RETRY = Retry(attempts=1)"})
+CODE = odar_code({"odar.providers.http": "ATTEMPTS = 1"})
 TOML = """
 profile = "tiny"
 prompts = "paper"

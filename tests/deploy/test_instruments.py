@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from odar.providers.breaker import Breaker
-from odar.served.drift import DriftReport
+from odar.served.alignment import DriftReport
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
 from odar.traces.writer import Health

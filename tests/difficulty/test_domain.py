@@ -49,12 +49,6 @@ def test_hashed_features_have_fixed_indices_and_norm_one() -> None:
     assert value @ value == pytest.approx(1) and (index < BUCKETS).all()
 
 
-@pytest.mark.parametrize("shape", [(BUCKETS, 7), (10, 8)])
-def test_wrong_shapes_are_rejected(shape: tuple[int, int]) -> None:
-    with pytest.raises(InputError, match="shape"):
-        LinearDomainClassifier(np.zeros(shape), np.zeros(8))
-
-
 def test_another_version_is_rejected(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", format=np.array("odar-domain/99"))
     with pytest.raises(InputError, match="odar-domain/99"):

@@ -21,7 +21,7 @@ which they were equal on these texts and on 300 random ones."""
 def test_trees_and_vectors_equal_those_of_spacy(tree: dict) -> None:
     heads, clauses = shipped_parser()(tree["text"])
     assert (heads, [i for i, clause in enumerate(clauses) if clause]) == (tree["heads"], tree["clauses"])
-    vectors = shipped_parser().vectors(shipped_parser().chunks(tree["text"])[0])
+    vectors = shipped_parser().vectors(shipped_parser().rows(tree["text"])[0])
     assert vectors.sum(axis=1).tolist() == pytest.approx(tree["vector_sums"], abs=2e-3)
 
 

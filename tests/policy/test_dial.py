@@ -16,7 +16,7 @@ def test_a_smaller_gain_is_bought_at_a_higher_value():
     values = [Dial.parse(name).value(0.01) for name in ("economy", "balanced", "quality")]
     assert values == sorted(values)
     assert Dial.parse("balanced").value(0.01) == pytest.approx(0.1)
-    assert Dial.dollars(0.5).value(0.01) == 0.5
+    assert Dial.from_options(value_usd=0.5).value(0.01) == 0.5
 
 
 @pytest.mark.parametrize("text", ["", "cheap", "0", "-3", "101", "nan"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.conversation import ToolCall
-from odar.policy.energy import Alignment, measure_energy, missing_share
+from odar.policy.energy import Alignment, measure_energy, missing_share, token_figures
 from odar.policy.fusion import Fusion, rank
 from odar.policy.fusion_rules import RULES
 from odar.types import Candidate, Step, Token
@@ -47,7 +47,7 @@ def test_hard_path_takes_the_lowest_free_energy():
 
 def test_ten_percent_missing_logprobs_are_tolerated():
     a, b = candidate("a", [-1.0] * 9 + [None], Step.ANSWER), candidate("b", [-0.1] * 9 + [None])
-    assert missing_share([a, b]) == pytest.approx(0.1)
+    assert missing_share([token_figures(a), token_figures(b)]) == pytest.approx(0.1)
     assert (choose([a, b]).scorer, choose([a, b]).winner) == ("fep", 1)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from odar.policy.base import FixedPolicy
-from odar.policy.paper import PaperPolicy, Thresholds
+from odar.policy.paper import PaperPolicy
 from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 PAIR = Assignment(models={"fast": "quick", "slow": "deep"})
@@ -44,7 +44,7 @@ def test_two_thresholds_choose_the_path(d, stages):
 
 
 def test_an_expert_can_have_its_own_thresholds():
-    policy = PaperPolicy(by_expert={"math": Thresholds(0.0, 0.0, "math")})
+    policy = PaperPolicy(by_expert={"math": (0.0, 0.0)})
     assert walk(policy, plan(0.1, assignment=replace(PAIR, expert="math"))) == ["fast+slow*5"]
     assert "thresholds of math" in policy.choose_path(plan(0.1, assignment=replace(PAIR, expert="math")))[1]
 
@@ -72,6 +72,9 @@ def test_only_the_agent_that_sees_images_answers():
     alone = Assignment(models={"slow": "deep"})
     assert walk(PaperPolicy(), plan(0.9, assignment=alone)) == ["slow"]
     assert walk(PaperPolicy(), plan(0.1, assignment=alone, n=2)) == ["slow*2"]
+    without_slow = Assignment(models={"fast": "quick", "second": "other"})
+    assert walk(PaperPolicy(), plan(0.9, assignment=without_slow)) == ["fast"]
+    assert walk(PaperPolicy(), plan(0.5, assignment=Assignment(models={"second": "other"}))) == ["second"]
 
 
 def test_several_choices_for_the_client():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -13,8 +14,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import RULES, Ballot
 from odar.policy.similarity import (
     FLOOR,
-    AnswerForm,
-    answer_form,
+    are_free_text,
     asks_for_choice,
     is_free_text,
     lexical,
@@ -33,32 +33,33 @@ CODE = "def add(a, b):\n    # the sum\n    return a + b\n"
 @pytest.mark.parametrize(
     ("answer", "form"),
     [
-        ("42", AnswerForm.EXACT),
-        ("(B)", AnswerForm.EXACT),
-        ("(B) because the others contradict what the passage says", AnswerForm.EXACT),
-        ("March 3, 2020", AnswerForm.EXACT),
-        ("Paris", AnswerForm.SHORT),
-        ("x^2 + 3x + 2 = 0 or y = 4 + z", AnswerForm.SHORT),
-        ("red, green, and blue", AnswerForm.SHORT),
-        ("", AnswerForm.SHORT),
-        (SEEDS[0], AnswerForm.FREE),
-        (CODE, AnswerForm.FREE),
-        ('{"name": "Ada", "born": 1815}', AnswerForm.FREE),
+        ("42", None),
+        ("(B)", None),
+        ("(B) because the others contradict what the passage says", None),
+        ("March 3, 2020", None),
+        ("Paris", False),
+        ("x^2 + 3x + 2 = 0 or y = 4 + z", False),
+        ("red, green, and blue", False),
+        ("", False),
+        (SEEDS[0], True),
+        (CODE, True),
+        ('{"name": "Ada", "born": 1815}', True),
     ],
 )
 def test_the_form_of_an_answer(answer, form):
-    assert answer_form(answer) is form
+    assert is_free_text(answer) is form
 
 
-def test_a_text_that_should_have_stated_its_answer_is_not_free_text():
-    assert answer_form(SEEDS[0], stated=False) is AnswerForm.SHORT
+def test_texts_that_should_have_stated_their_answer_are_not_free_text():
+    unstated = [dataclasses.replace(spoken(text), stated=False) for text in SEEDS]
+    assert Fusion().free_text_similarity(unstated) is None
 
 
 def test_one_number_among_the_answers_makes_the_question_exact():
-    assert is_free_text([1, 1, 1, 0])
-    assert not is_free_text([1, 1, 1, -1])
-    assert not is_free_text([1, 0, 0, 1])
-    assert not is_free_text([1])
+    assert are_free_text([True, True, True, False])
+    assert not are_free_text([True, True, True, None])
+    assert not are_free_text([True, False, False, True])
+    assert not are_free_text([True])
 
 
 def test_a_question_with_options_is_not_answered_in_free_text():

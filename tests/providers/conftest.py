@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from odar.providers import http
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.http import Retry
-from odar.providers.llamacpp import Engine, EngineSettings, acquire_engine, release_engine
+from odar.providers.llamacpp import Engine, acquire_engine, release_engine
 from odar.providers.local import LocalProvider
 from odar.providers.openai import OpenAIProvider
 from odar.providers.weights import ensure_weights, find_weights
@@ -29,22 +29,21 @@ async def server() -> AsyncIterator[FaultServer]:
         assert not left, f"left behind: {left}"
 
 
-@pytest.fixture
-def retry() -> Retry:
-    """Three attempts with short waits."""
-    return Retry(attempts=3, first_pause_s=0.01, max_pause_s=0.02)
+@pytest.fixture(autouse=True)
+def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "FIRST_PAUSE_S", 0.005)
 
 
 @pytest.fixture
-async def openai(server: FaultServer, retry: Retry) -> AsyncIterator[OpenAIProvider]:
-    provider = OpenAIProvider("up", server.url, KEY, retry=retry, key_hint="set UP_API_KEY")
+async def openai(server: FaultServer) -> AsyncIterator[OpenAIProvider]:
+    provider = OpenAIProvider("up", server.url, KEY, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 
 
 @pytest.fixture
-async def anthropic(server: FaultServer, retry: Retry) -> AsyncIterator[AnthropicProvider]:
-    provider = AnthropicProvider("claude", server.origin, KEY, retry=retry, key_hint="set UP_API_KEY")
+async def anthropic(server: FaultServer) -> AsyncIterator[AnthropicProvider]:
+    provider = AnthropicProvider("claude", server.origin, KEY, key_hint="set UP_API_KEY")
     yield provider
     await provider.close()
 
@@ -52,9 +51,7 @@ async def anthropic(server: FaultServer, retry: Retry) -> AsyncIterator[Anthropi
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
     """The engine of the session with the loaded model, on one thread."""
-    engine = acquire_engine(
-        EngineSettings(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512, parallel=8)
-    )
+    engine = acquire_engine(ensure_weights(find_weights("smollm2-135m")), threads=1, context=512)
     yield engine
     release_engine(engine)
 

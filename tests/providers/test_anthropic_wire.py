@@ -121,7 +121,7 @@ def test_a_tool_call_is_the_same_whole_and_streamed() -> None:
         {"type": "message_stop"},
     ]
     pieces = [piece for event in events if (piece := streamed.feed(event)).tool_calls]
-    assert [piece.tool_calls[0].name for piece in pieces] == ["weather", "", ""]
+    assert [piece.tool_calls[0][1].name for piece in pieces] == ["weather", "", ""]
     assert streamed.reply().completions[0].tool_calls == whole.tool_calls
 
 

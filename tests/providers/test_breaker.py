@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.base import Reply
+from odar.providers.breaker import Breaker
 from support.requests import ask
 from support.scripted import ScriptedProvider, completion
 from support.waiting import until
@@ -36,6 +37,11 @@ def breaker(clock: Clock) -> Breaker:
 def fail(breaker: Breaker, times: int) -> None:
     for _ in range(times):
         breaker.failed()
+
+
+async def call(breaker: Breaker, provider: ScriptedProvider, **options: bool) -> Reply:
+    request = replace(ask(), **options)
+    return await breaker.call(request, lambda: provider.complete(request))
 
 
 def test_only_consecutive_failures_open_the_breaker(breaker: Breaker) -> None:
@@ -112,23 +118,22 @@ def test_a_probe_without_a_result_expires(breaker: Breaker, clock: Clock) -> Non
 async def test_an_open_breaker_sends_no_request(breaker: Breaker, clock: Clock) -> None:
     answers = [DOWN] * 3
     inner = ScriptedProvider(lambda request, index: answers.pop() if answers else [completion("4")])
-    provider = GuardedProvider(inner, breaker)
     for _ in range(3):
         with pytest.raises(ProviderError, match="out of order"):
-            await provider.complete(ask())
+            await call(breaker, inner)
     with pytest.raises(ProviderUnreachable, match="retry after 10 s") as caught:
-        await provider.complete(ask())
+        await call(breaker, inner)
     assert (caught.value.status, caught.value.retry_after, len(inner.requests)) == (503, 10, 3)
     clock.now = 10
-    assert (await provider.complete(ask())).completions[0].text == "4"
+    assert (await call(breaker, inner)).completions[0].text == "4"
     assert breaker.state == "closed"
 
 
 async def test_a_rate_limit_does_not_open_the_breaker(breaker: Breaker) -> None:
-    provider = GuardedProvider(ScriptedProvider(lambda request, index: BUSY), breaker)
+    inner = ScriptedProvider(lambda request, index: BUSY)
     for _ in range(5):
         with pytest.raises(ProviderError, match="slow down"):
-            await provider.complete(ask())
+            await call(breaker, inner)
     assert breaker.state == "closed"
 
 
@@ -136,7 +141,7 @@ async def test_a_cancelled_probe_allows_another(breaker: Breaker, clock: Clock) 
     fail(breaker, 3)
     clock.now = 10
     inner = ScriptedProvider(lambda request, index: [completion("4")], delay_s=10)
-    task = asyncio.create_task(GuardedProvider(inner, breaker).complete(ask()))
+    task = asyncio.create_task(call(breaker, inner))
     await until(lambda: inner.in_flight)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -167,8 +172,8 @@ def test_inspecting_a_breaker_does_not_change_it(breaker: Breaker, clock: Clock)
     ],
 )
 async def test_what_a_caller_provokes_does_not_open_the_breaker(breaker, error, options, state):
-    provider = GuardedProvider(ScriptedProvider(lambda *_: error, "p"), breaker)
+    inner = ScriptedProvider(lambda *_: error)
     for _ in range(3):
         with pytest.raises(type(error)):
-            await provider.complete(replace(ask(), **options))
+            await call(breaker, inner, **options)
     assert breaker.state is state

@@ -15,7 +15,6 @@ import pytest
 from odar.providers import llamacpp
 from odar.providers.llamacpp import (
     Engine,
-    EngineSettings,
     StoppedError,
     idle_cores,
     reserved_cores,
@@ -89,13 +88,23 @@ class FakeServer:
 
 
 @pytest.fixture
-def slow_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple[Engine, list[int]]]]:
+def weights(tmp_path: Path) -> Path:
+    """A small file in place of weights."""
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    return file
+
+
+@pytest.fixture
+def slow_engine(
+    monkeypatch: pytest.MonkeyPatch, weights: Path
+) -> Iterator[Callable[..., tuple[Engine, list[int]]]]:
     made: list[Engine] = []
 
     def make(rates: list[float], idle: float = 2.0) -> tuple[Engine, list[int]]:
         clock, loads = [0.0], []
 
-        def load(settings: EngineSettings, threads: int) -> FakeServer:
+        def load(path: Path, context: int, threads: int) -> FakeServer:
             loads.append(threads)
             server = FakeServer(clock, 100, 0.0)
             steps = iter(rates)
@@ -108,11 +117,10 @@ def slow_engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., tuple
             server.handle_completions = handle  # type: ignore[method-assign]
             return server
 
-        settings = EngineSettings(Path("x"), threads=0, context=64, parallel=1)
         monkeypatch.setattr(llamacpp, "load_server", load)
         monkeypatch.setattr(llamacpp, "idle_cores", lambda: idle)
         monkeypatch.setattr(llamacpp, "monotonic", lambda: clock[0])
-        made.append(Engine(settings))
+        made.append(Engine(weights, threads=0, context=64))
         return made[-1], loads
 
     yield make
@@ -137,6 +145,16 @@ def test_reloads_with_one_thread_when_the_pace_collapses(
     assert loaded == loads
 
 
+def test_the_expected_pace_is_that_of_weights_that_were_downloaded_later(
+    slow_engine: Callable[..., tuple[Engine, list[int]]], weights: Path
+) -> None:
+    engine, loaded = slow_engine([8, 8])
+    os.truncate(weights, 3_000_000_000)
+    for _ in range(2):
+        engine.submit(lambda: engine.generate({}, lambda chunk: None, threading.Event())).result(5)
+    assert loaded == [2]
+
+
 def test_one_thread_is_never_reloaded(slow_engine: Callable[..., tuple[Engine, list[int]]]) -> None:
     engine, loaded = slow_engine([100, 1, 1], idle=0.4)
     for _ in range(3):
@@ -158,8 +176,7 @@ def test_engine_stops_and_reports(slow_engine: Callable[..., tuple[Engine, list[
 
 
 def test_providers_share_an_engine() -> None:
-    settings = EngineSettings(Path("nowhere"), threads=1, context=64, parallel=1)
-    one, two = llamacpp.acquire_engine(settings), llamacpp.acquire_engine(settings)
+    one, two = (llamacpp.acquire_engine(Path("nowhere"), threads=1, context=64) for _ in range(2))
     assert one is two
     llamacpp.release_engine(one)
     assert not one.closing.is_set()
@@ -167,7 +184,7 @@ def test_providers_share_an_engine() -> None:
     assert one.closing.is_set()
 
 
-def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.MonkeyPatch, weights: Path) -> None:
     """Each server requires the key that its engine sends, so both must get the same one."""
     together, keys = threading.Barrier(2), []
 
@@ -184,13 +201,13 @@ def test_models_loaded_at_the_same_time_share_the_key(monkeypatch: pytest.Monkey
 
     real = llamacpp.load_server
 
-    def load(settings: EngineSettings, threads: int) -> object:
+    def load(path: Path, context: int, threads: int) -> object:
         together.wait(10)
-        real(settings, threads)
+        real(path, context, threads)
         return object()
 
     monkeypatch.setattr(llamacpp, "load_server", load)
-    engines = [Engine(EngineSettings(Path("x"), 1, 64, 1, copy)) for copy in range(2)]
+    engines = [Engine(weights, 1, 64, copy) for copy in range(2)]
     try:
         for future in [engine.submit(engine.prepare) for engine in engines]:
             future.result(10)

@@ -10,6 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import pytest
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable
 from odar.providers.base import Delta, Message, Reply, Request, Sampling
 from odar.providers.llamacpp import Engine
-from odar.providers.local import LocalProvider
+from odar.providers.local import LocalProvider, _generate
 from odar.providers.weights import find_weights
 from odar.types import Image, Token
 
@@ -119,7 +120,7 @@ async def test_more_samples_than_one_batch_are_generated(provider: LocalProvider
 async def test_the_number_of_threads_does_not_change_the_result(provider: LocalProvider) -> None:
     """A busy machine uses fewer threads. Only a long prompt would show a difference."""
     long = (Message("user", "A story. " + "The sea was calm and the wind was cold. " * 30 + "What was calm?"),)
-    two = LocalProvider(threads=2, contexts={"smollm2-135m": 512}, parallel=2)
+    two = LocalProvider(threads=2, contexts={"smollm2-135m": 512})
     try:
         ask = request(long, max_tokens=2, timeout_s=600)
         assert (await two.complete(ask)).completions == (await provider.complete(ask)).completions
@@ -161,6 +162,24 @@ async def test_characters_of_several_tokens_are_kept_together(provider: LocalPro
     assert "".join(token.text for token in completion.tokens) == completion.text
     assert len(completion.tokens) == reply.usage.output
     assert any(token.logprob is None for token in completion.tokens)
+
+
+def test_reasoning_is_not_part_of_the_answer() -> None:
+    pieces = ("<think>", "2 and 2", "</think>", "4")
+    streamed: list[str] = []
+
+    def generate(body: dict[str, Any], on_chunk: Any, _: threading.Event) -> None:
+        for piece in pieces:
+            token = {"token": piece, "bytes": list(piece.encode()), "logprob": -0.1}
+            on_chunk({"choices": [{"index": 0, "text": piece, "logprobs": {"content": [token]}}]})
+        on_chunk(
+            {"choices": [{"index": 0, "text": "", "finish_reason": "stop"}], "usage": {"completion_tokens": 4}}
+        )
+
+    engine: Any = SimpleNamespace(generate=generate, path=Path("m.gguf"))
+    reply = _generate(engine, request(), [1], streamed.append, threading.Event())
+    assert (texts(reply), streamed, reply.completions[0].tokens) == (["4"], ["4"], (Token("4", -0.1),))
+    assert (reply.usage.output, reply.usage.reasoning) == (4, None)
 
 
 async def test_logprobs_are_returned_only_on_request(provider: LocalProvider) -> None:

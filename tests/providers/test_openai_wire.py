@@ -331,7 +331,7 @@ class TestTools:
             {"index": 1, "id": "c2", "function": {"name": "now", "arguments": "{}"}},
         ]
         pieces = [streamed.feed({"choices": [{"delta": {"tool_calls": [delta]}}]}) for delta in deltas]
-        assert [piece.tool_calls[0].index for piece in pieces] == [0, 0, 0, 1]
+        assert [piece.tool_calls[0][0] for piece in pieces] == [0, 0, 0, 1]
         (completion,) = streamed.reply().completions
         assert completion.tool_calls == (*whole.tool_calls, ToolCall("c2", "now", "{}"))
 

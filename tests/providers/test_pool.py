@@ -8,11 +8,12 @@ from odar.config import load_settings
 from odar.conversation import Message
 from odar.errors import UnknownName, UsageError
 from odar.providers.anthropic import AnthropicProvider
-from odar.providers.base import Request
+from odar.providers.base import Reply, Request
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
 from odar.providers.replay import ReplayProvider
-from support.scripted import ScriptedProvider
+from support.requests import ask
+from support.scripted import ScriptedProvider, completion
 
 
 def settings_with(**providers: dict[str, object]):
@@ -73,21 +74,19 @@ def test_an_unknown_provider_gets_a_suggestion():
 
 
 async def test_given_providers_are_guarded_and_closed():
-    closed: list[str] = []
+    def guard(provider):
+        async def answer(request, send):
+            return await send() if provider.name == "a" else Reply(())
 
-    class Guarded:
-        def __init__(self, provider) -> None:
-            self.inner, self.name = provider, f"guarded {provider.name}"
+        return answer
 
-        async def close(self) -> None:
-            closed.append(self.name)
-
-    ready = {"a": ScriptedProvider(lambda *_: [], "a"), "b": ScriptedProvider(lambda *_: [], "b")}
-    pool = ProviderPool(settings_with(), ready, guard=Guarded)
-    assert (pool["a"].name, pool["a"].inner) == ("guarded a", ready["a"])
+    ready = {name: ScriptedProvider(lambda *_: [completion("4")], name) for name in "ab"}
+    pool = ProviderPool(settings_with(), ready, guard)
+    assert [len((await pool.complete(name, ask())).completions) for name in "ab"] == [1, 0]
     await pool.close()
     await pool.close()
-    assert closed == ["guarded a", "guarded b"]
+    assert ready["a"].closed
+    assert ready["b"].closed
 
 
 def test_the_key_is_not_in_the_repr(key):

@@ -13,7 +13,6 @@ from odar.config import load_settings
 from odar.errors import ProviderUnreachable, SettingsError
 from odar.providers.base import Message, Request
 from odar.providers.connection import Address, proxy_for
-from odar.providers.http import Retry
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
 from odar.providers.response import ErrorFactory
@@ -123,10 +122,9 @@ async def test_a_rejected_proxy_login_is_not_shown(monkeypatch: pytest.MonkeyPat
 
 
 async def test_a_proxy_that_cannot_reach_the_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    once = Retry(attempts=1)
     async with ProxyServer({}).running() as address:
         monkeypatch.setenv("HTTPS_PROXY", address)
-        provider = OpenAIProvider("p", f"https://{NAME}/v1", retry=once)
+        provider = OpenAIProvider("p", f"https://{NAME}/v1")
         with pytest.raises(ProviderUnreachable, match="the proxy answers 502") as caught:
             await provider.complete(ASKED)
     assert caught.value.retryable

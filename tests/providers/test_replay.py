@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from odar.conversation import ToolCall
 from odar.errors import InputError, ProviderError
-from odar.providers.base import Completion, Message, Provider, Reply
+from odar.providers.base import Completion, Delta, Message, Provider, Reply
 from odar.providers.replay import ReplayProvider, digest, load_replies, record
 from odar.types import Image, Token, Usage
 from support.requests import ask
@@ -77,6 +77,15 @@ async def test_n_completions_and_on_text() -> None:
     assert texts == []
     assert len((await provider.complete(ask(), lambda delta: texts.append(delta.text))).completions) == 1
     assert texts == ["a"]
+
+
+async def test_tool_calls_are_streamed() -> None:
+    parts: list[Delta] = []
+    reply = Reply((Completion("Let me see.", tool_calls=(ToolCall("1", "look_up", "{}"),)),))
+    await ReplayProvider("tape", [("m", reply, None)]).complete(ask(), parts.append)
+    assert [(part.text, [call.name for _, call in part.tool_calls]) for part in parts] == [
+        ("Let me see.", ["look_up"])
+    ]
 
 
 def test_images_are_part_of_the_digest() -> None:

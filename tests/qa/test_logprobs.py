@@ -11,7 +11,7 @@ from fuzz.wire import whole
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.energy import confidences, measure_energy, token_counts
+from odar.policy.energy import measure_energy, token_figures
 from odar.policy.fusion import Fusion
 from odar.providers.base import Reply
 from odar.providers.openai import read_reply
@@ -43,10 +43,10 @@ def check(tokens: tuple[Token, ...]) -> None:
         assert math.isfinite(energy.free_energy)
         assert energy.varentropy >= 0
     candidate = Candidate(Step.ANSWER, "fast", "m", "".join(token.text for token in tokens), "4", tokens)
-    total, missing = token_counts(candidate)
-    assert 0 <= missing <= total or not tokens
+    figures = token_figures(candidate)
+    assert 0 <= figures.missing <= figures.total or not tokens
     if energy is not None:
-        assert all(map(math.isfinite, confidences(candidate)))
+        assert all(map(math.isfinite, (figures.mean_logprob, figures.mean_probability, figures.lowest_window)))
 
 
 @examples(100)

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-from odar.providers.http import Retry
 from odar.served.alignment import ServedAlignment
 from support.fault_server import hang, ok, status
 from support.gateway import PNG, turn
@@ -80,7 +79,7 @@ async def test_a_model_named_deadline_is_not_a_timeout(start):
 
 # ── too many requests upstream (item 14) ────────────────────────────────────────────────────────────────────
 
-RETRY = {"odar.providers.http.RETRY": Retry(3, 0.0, 0.0)}
+RETRY = {"odar.providers.http.ATTEMPTS": 3, "odar.providers.http.FIRST_PAUSE_S": 0.0}
 
 
 async def test_a_429_of_a_named_model_is_passed_on(start, up):

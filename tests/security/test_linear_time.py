@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from odar.conversation import ToolCall
 from odar.difficulty.base import open_estimator
 from odar.difficulty.text import mask_latex
 from odar.policy.answers import extract_judgment, find_answer
@@ -22,9 +23,9 @@ from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
 from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
-from odar.policy.similarity import answer_form, asks_for_choice, lexical
+from odar.policy.similarity import asks_for_choice, is_free_text, lexical
 from odar.providers.anthropic import StreamedMessage
-from odar.providers.base import Delta, ToolCallDelta
+from odar.providers.base import Delta
 from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.question import core_question
 from odar.serving.protocols.chat import ChatStream
@@ -106,7 +107,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "answer": find_answer,
     "judgment": extract_judgment,
     "concluding number": concluding_number,
-    "form": answer_form,
+    "form": is_free_text,
     "choice": asks_for_choice,
     "kind of answer": lambda text: answer_kind(text, text[-300:]),
     "tokens of the answer": find_tokens,
@@ -210,10 +211,10 @@ for writer in (ChatStream, MessageStream, ResponseStream):
         f"{writer.__name__}, text": partial(write_stream, writer, lambda _: Delta(WORDS)),
         f"{writer.__name__}, thinking": partial(write_stream, writer, lambda _: Delta(thinking=WORDS)),
         f"{writer.__name__}, arguments": partial(
-            write_stream, writer, lambda _: Delta(tool_calls=(ToolCallDelta(0, "a", "f", WORDS),))
+            write_stream, writer, lambda _: Delta(tool_calls=((0, ToolCall("a", "f", WORDS)),))
         ),
         f"{writer.__name__}, calls": partial(
-            write_stream, writer, lambda number: Delta(tool_calls=(ToolCallDelta(number, "a", "f", "{}"),))
+            write_stream, writer, lambda number: Delta(tool_calls=((number, ToolCall("a", "f", "{}")),))
         ),
     }
 

@@ -7,7 +7,6 @@ import gc
 from contextlib import suppress
 
 from odar.conversation import Message
-from odar.providers.http import Retry
 from support.fault_server import Behaviour, answer, hang, reset, status
 from support.live_gateway import live, slow, start, up
 from support.waiting import until
@@ -35,7 +34,11 @@ def kept() -> int:
 async def test_nothing_of_a_failed_request_waits_for_the_garbage_collector(start, up, slow):
     live = await start(
         limits__deadline_s=0.3,
-        constants={"odar.providers.http.RETRY": Retry(2, 0.01), "odar.providers.breaker.FAILURES": 1000},
+        constants={
+            "odar.providers.http.ATTEMPTS": 2,
+            "odar.providers.http.FIRST_PAUSE_S": 0.01,
+            "odar.providers.breaker.FAILURES": 1000,
+        },
     )
     turns = [{"role": "user", "content": MARK * 100}]
     chat, both = "/v1/chat/completions", ("quick", "odar-simple", "odar-medium", "odar-hard")

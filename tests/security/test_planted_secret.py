@@ -26,7 +26,6 @@ from odar.engine import Odar
 from odar.errors import OdarError
 from odar.lab.recording.files import open_recording
 from odar.options import AskOptions
-from odar.providers.http import Retry
 from support.constants import odar_code
 from support.environment import kept_environment
 from support.fault_server import Behaviour, Exchange, FaultServer, answer, echo_n, ok
@@ -74,7 +73,7 @@ port = 0
 """
 CODE = odar_code(
     {
-        "odar.providers.http": "RETRY = Retry(attempts=1)",
+        "odar.providers.http": "ATTEMPTS = 1",
         "odar.providers.breaker": "FAILURES = 1000",
         "odar.serving.server": "NOTICE_S = 0.0",
         "odar.traces.writer": "FLUSH_INTERVAL_S = 0.05",
@@ -304,7 +303,8 @@ async def test_debug_logs_do_not_contain_keys(shape, caplog, monkeypatch):
     for name in list(logging.root.manager.loggerDict):
         caplog.set_level(logging.DEBUG, logger=name)
     monkeypatch.setenv("PLANTED_KEY", ENVIRONMENT_KEY)
-    monkeypatch.setattr("odar.providers.http.RETRY", Retry(2, 0.0, 0.0))
+    monkeypatch.setattr("odar.providers.http.ATTEMPTS", 2)
+    monkeypatch.setattr("odar.providers.http.FIRST_PAUSE_S", 0.0)
     async with FaultServer() as up:
         up.behave(echoes(shape=shape))
         behind = up.url.replace("://", f"://user:{quote(PASSWORD, safe='')}@")

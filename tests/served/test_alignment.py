@@ -20,8 +20,7 @@ from odar.calibration_file import Source, Statistics
 from odar.errors import StoreError
 from odar.policy.energy import Alignment
 from odar.policy.signals import AnswerKind, AnswerSignals, shipped_tables
-from odar.served.alignment import ServedAlignment, alignment_path
-from odar.served.drift import drift
+from odar.served.alignment import ServedAlignment, alignment_path, drift
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 from support.waiting import wait_until
@@ -92,10 +91,10 @@ def test_the_file_contains_only_statistics(file):
     feed(first)
     first.close()
     body = json.loads(file.read_text())
-    assert body["format"] == "odar-alignment-4"
-    ((source, _key), histogram), *_ = body["counts"]
+    assert body["format"] == "odar-alignment-5"
+    ((source, _key, _signal), histogram), *_ = body["counts"]
     assert source == asdict(SOURCE)
-    assert set(histogram) == {"day", "seen", "bins"}
+    assert set(histogram) == {"day", "bins"}
 
 
 def test_counts_of_concurrent_processes_add_up(file):
@@ -113,8 +112,8 @@ def test_counts_of_concurrent_processes_add_up(file):
     )
     workers = [subprocess.Popen([sys.executable, "-c", code, str(file)]) for _ in range(4)]
     assert [worker.wait(60) for worker in workers] == [0] * 4
-    total = load(file)[SOURCE, ""]
-    assert (total.seen, total.count) == (80, 80.0)
+    total = load(file)[SOURCE, "", ""]
+    assert total.count == 80.0
 
 
 @pytest.mark.parametrize(
@@ -153,7 +152,7 @@ def test_the_number_of_sources_is_bounded(file):
         feed(known, replace(SOURCE, max_tokens=i), [0.1] * (1 + i % 5))
     known.sync()
     assert len(known.total) == 1000
-    assert min(running.seen for running in known.total.values()) > 1
+    assert min(running.count for running in known.total.values()) > 1
     assert load(file) == known.total
 
 
@@ -165,7 +164,7 @@ def test_an_unused_source_is_removed(file):
     now[0] = 30 * DAY_S
     feed(known, SOURCE, [0.1, 0.2])
     known.sync()
-    assert set(load(file)) == {(SOURCE, "")}
+    assert set(load(file)) == {(SOURCE, "", "")}
 
 
 def test_observing_does_not_wait_for_the_disk(file, monkeypatch):
@@ -203,7 +202,7 @@ def test_setting_the_clock_back_does_not_stop_syncs(file):
     steady[0] = 31.0
     feed(known)
     wait_until(file.exists)
-    assert load(file)[SOURCE, ""].seen >= 1
+    assert load(file)[SOURCE, "", ""].count >= 1
 
 
 def test_setting_the_clock_forward_does_not_trigger_a_sync(file):
@@ -237,9 +236,9 @@ def test_energies_observed_while_the_disk_is_full_are_written_later(file):
         assert [each.name for each in file.parent.iterdir()] == ["odar.alignment.json.lock"], "no draft is left"
     known.close()
     assert known.last_error is None
-    assert load(file)[SOURCE, ""].seen == len(DRAWS)
+    assert load(file)[SOURCE, "", ""].count == len(DRAWS)
     known.sync()
-    assert load(file)[SOURCE, ""].seen == len(DRAWS), "once"
+    assert load(file)[SOURCE, "", ""].count == len(DRAWS), "once"
 
 
 def complaint_about(file):

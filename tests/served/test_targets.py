@@ -10,7 +10,7 @@ from odar.policy.dial import Dial
 from odar.served.targets import MAX_TARGETS_PER_SCOPE, ServedTargets, Target
 from odar.types import NO_USAGE, Spend
 
-DIAL = Dial.meeting("calls", 1.8)
+DIAL = Dial.from_options(target_calls=1.8)
 
 
 def spend(calls: int, cost_usd: float | None = 0.001) -> Spend:
@@ -41,7 +41,7 @@ def test_spending_above_the_target_lowers_the_value():
 
 def test_a_question_of_unknown_cost_or_without_a_call_is_not_counted():
     targets = ServedTargets()
-    dollars = Dial.meeting("cost_usd", 0.001)
+    dollars = Dial.from_options(target_cost_usd=0.001)
     targets.count("settings", dollars, spend(1, None))
     targets.count("settings", DIAL, spend(0))
     assert all(row.questions == 0 for row in targets.report())
@@ -91,7 +91,7 @@ def test_targets_of_one_scope_never_evict_those_of_another():
     targets = ServedTargets()
     ask(targets, 6, 2, scope="request of key a")
     for i in range(MAX_TARGETS_PER_SCOPE + 50):
-        ask(targets, 1, scope="request of key b", dial=Dial.meeting("calls", 1 + i / 1000))
+        ask(targets, 1, scope="request of key b", dial=Dial.from_options(target_calls=1 + i / 1000))
     assert targets.factor("request of key a", DIAL) < 1
     assert len(targets.report()) <= MAX_TARGETS_PER_SCOPE + 1
 
@@ -100,7 +100,7 @@ def test_thousands_of_targets_take_no_memory_and_leave_room_in_the_file(tmp_path
     for targets in (ServedTargets(), ServedTargets(tmp_path / "odar.targets.json")):
         ask(targets, 6, scope="request of key a")
         for i in range(11 * MAX_TARGETS_PER_SCOPE):
-            ask(targets, 1, 2, scope="request of key b", dial=Dial.meeting("calls", 1 + i / 1000))
+            ask(targets, 1, 2, scope="request of key b", dial=Dial.from_options(target_calls=1 + i / 1000))
         targets.sync()
         assert Target("request of key a", "calls", 1.8) in targets.total
         assert len(targets.total) <= MAX_TARGETS_PER_SCOPE + 1

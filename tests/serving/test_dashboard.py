@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from odar.errors import ProviderUnreachable
-from odar.served.drift import DriftReport
+from odar.served.alignment import DriftReport
 from odar.traces.record import Record
 from odar.types import Query
 from support.dashboard import board

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from odar.served.drift import DriftReport
+from odar.served.alignment import DriftReport
 from odar.serving.metrics import Metrics
 from support.entries import part_of_a_service
 

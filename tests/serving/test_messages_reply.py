@@ -8,7 +8,7 @@ import json
 import pytest
 
 from odar.conversation import ToolCall, Wire
-from odar.providers.base import Delta, ToolCallDelta
+from odar.providers.base import Delta
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.messages import MessageStream, usage_of, write_message
 from odar.types import Answer, Query, Spend, Usage
@@ -59,7 +59,7 @@ def test_the_stop_reason_of_anthropic_is_kept_in_streams():
 
 def test_calls_without_ids_get_one_each_in_a_stream():
     stream = MessageStream(ASK, "t")
-    sent = events(b"".join(stream.piece(Delta(tool_calls=(ToolCallDelta(i, "", "now", "{}"),))) for i in range(2)))
+    sent = events(b"".join(stream.piece(Delta(tool_calls=((i, ToolCall("", "now", "{}")),))) for i in range(2)))
     starts = [event["content_block"] for event in sent if event["type"] == "content_block_start"]
     assert len({block["id"] for block in starts}) == 2
 

@@ -17,7 +17,6 @@ import pytest
 
 from odar.config import load_settings
 from odar.errors import UnknownName
-from odar.providers.http import Retry
 from odar.serving.app import create_app
 from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
 from odar.serving.server import DrainingServer, make_server
@@ -137,7 +136,7 @@ async def start(up: FaultServer, slow: FaultServer, monkeypatch: pytest.MonkeyPa
             constants: Mapping[str, Any] | None = None,
             **overrides: Any,
         ) -> Live:
-            once = {"odar.providers.http.RETRY": Retry(attempts=1), "odar.serving.server.NOTICE_S": 0.0}
+            once = {"odar.providers.http.ATTEMPTS": 1, "odar.serving.server.NOTICE_S": 0.0}
             for name, value in (once | dict(constants or {})).items():
                 monkeypatch.setattr(name, value)
             base = {

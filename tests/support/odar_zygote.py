@@ -41,12 +41,14 @@ def preload() -> None:
     """Import what commands share, and load the estimator; start no thread."""
     import importlib
 
-    from odar.cli.main import COMMANDS, LOCATIONS
+    import click
+
+    from odar.cli.main import COMMANDS, cli
     from odar.difficulty.base import open_estimator
     from odar.types import Query
 
     for name in COMMANDS:
-        importlib.import_module(LOCATIONS.get(name, f"odar.cli.{name}:command").partition(":")[0])
+        cli.get_command(click.Context(cli), name)
     for name in ("odar.engine", "odar.serving.app", "odar.traces.database", "odar.providers.openai", "sqlalchemy"):
         importlib.import_module(name)
     open_estimator("learned").estimate(Query("Ready?"))

@@ -40,9 +40,11 @@ class ProxyServer:
             self.requests.append(line)
             method, target, _ = line.split()
             if self._login and f"proxy-authorization: Basic {self._login}" not in headers:
-                writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
+                writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 6\r\n\r\nDenied")
+                await reader.read()
             elif (port := self._names.get(_host(target))) is None:
-                writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n")
+                writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 6\r\n\r\nFailed")
+                await reader.read()
             else:
                 up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
                 if method == "CONNECT":

@@ -14,7 +14,7 @@ from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import AllAgentsFailed, InputError, ProviderError, ProviderTimeout
 from odar.options import AskOptions
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.breaker import Breaker
 from odar.types import Usage
 from support.scripted import USAGE, ScriptedProvider, completion, step_of
 from support.spans import SpanBook
@@ -138,7 +138,7 @@ async def test_attributes_of_a_call(book):
 
 async def test_unknown_tokens_and_prices_are_omitted(book):
     odar = engine(book, models={**MODELS, "quick": {"provider": "fast"}}, difficulty=0.1)
-    odar.agents.providers["fast"]._provider.usage = Usage()
+    odar.agents.providers["fast"].usage = Usage()
     await odar.aask("2 + 2?")
     assert not [name for name in book.one("chat quick").attributes if "usage" in name]
     assert "odar.cost_usd" not in book.one("invoke_workflow odar").attributes
@@ -202,7 +202,7 @@ async def test_a_failed_query_has_an_error_type(book):
 async def test_a_call_rejected_by_the_breaker_has_a_span(book):
     breaker = Breaker(failures=1, cooldown_s=60)
     breaker.failed()
-    odar = engine(book, guard=lambda provider: GuardedProvider(provider, breaker))
+    odar = engine(book, guard=lambda _: breaker.call)
     with pytest.raises(AllAgentsFailed):
         await odar.aask("2 + 2?")
     assert book.one("chat quick").attributes["error.type"] == "503"
@@ -210,7 +210,7 @@ async def test_a_call_rejected_by_the_breaker_has_a_span(book):
 
 async def test_a_cancelled_query_is_not_an_error(book):
     odar = engine(book)
-    slow = odar.agents.providers["slow"]._provider
+    slow = odar.agents.providers["slow"]
     slow.delay_s = 300
     task = asyncio.create_task(odar.aask("2 + 2?"))
     await until(lambda: slow.in_flight)

@@ -18,13 +18,27 @@ from odar.telemetry import spans, telemetry_observer
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
 
 
-def wanted(environ=None, signal="TRACES", **overrides) -> bool:
-    return odar.telemetry._is_enabled(load_settings("tiny", environ={}, **overrides), environ or {}, signal)
+@pytest.fixture(autouse=True)
+def variables(monkeypatch):
+    """Set these and no other variables of OpenTelemetry."""
+
+    def replace(chosen):
+        for name in [name for name in os.environ if name.startswith("OTEL_")]:
+            monkeypatch.delenv(name)
+        for name, value in chosen.items():
+            monkeypatch.setenv(name, value)
+
+    replace({})
+    return replace
+
+
+def wanted(signal="TRACES", **overrides) -> bool:
+    return odar.telemetry._is_enabled(load_settings("tiny", environ={}, **overrides), signal)
 
 
 def test_telemetry_is_off_by_default():
     assert not wanted()
-    assert telemetry_observer(load_settings("tiny", environ={}), {}) is None
+    assert telemetry_observer(load_settings("tiny", environ={})) is None
 
 
 @pytest.mark.parametrize(
@@ -39,16 +53,17 @@ def test_telemetry_is_off_by_default():
         ({"OTEL_SDK_DISABLED": "True"}, True, False),
     ],
 )
-def test_telemetry_is_enabled_by_a_setting_or_the_standard_variables(environ, enabled, result):
+def test_telemetry_is_enabled_by_a_setting_or_the_standard_variables(variables, environ, enabled, result):
+    variables(environ)
     overrides = {} if enabled is None else {"telemetry__enabled": enabled}
-    assert wanted(environ, **overrides) is result
+    assert wanted(**overrides) is result
 
 
-def test_spans_and_metrics_are_enabled_by_themselves():
-    only_traces = {**COLLECTOR, "OTEL_METRICS_EXPORTER": "none"}
-    assert wanted(only_traces) and not wanted(only_traces, "METRICS")
-    only_metrics = {"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"}
-    assert wanted(only_metrics, "METRICS") and not wanted(only_metrics)
+def test_spans_and_metrics_are_enabled_by_themselves(variables):
+    variables({**COLLECTOR, "OTEL_METRICS_EXPORTER": "none"})
+    assert wanted() and not wanted("METRICS")
+    variables({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318/v1/metrics"})
+    assert wanted("METRICS") and not wanted()
 
 
 def test_opentelemetry_is_not_imported_while_disabled():
@@ -63,32 +78,34 @@ def test_opentelemetry_is_not_imported_while_disabled():
     assert run.stdout.strip() == "[]"
 
 
-def test_a_missing_package_names_the_extra_to_install(monkeypatch, caplog):
+def test_a_missing_package_names_the_extra_to_install(monkeypatch, variables, caplog):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"pip install .*\[otel\]'"):
-        telemetry_observer(load_settings("tiny", environ={}, telemetry__enabled=True), {})
-    assert telemetry_observer(load_settings("tiny", environ={}), COLLECTOR) is None
+        telemetry_observer(load_settings("tiny", environ={}, telemetry__enabled=True))
+    variables(COLLECTOR)
+    assert telemetry_observer(load_settings("tiny", environ={})) is None
     assert "[otel]'" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"])
-def test_another_protocol_is_rejected(name):
+def test_another_protocol_is_rejected(variables, name):
+    variables({name: "grpc"})
     with pytest.raises(SettingsError, match=f"{name} = 'grpc': traces are sent as http/protobuf"):
-        spans.tracer({name: "grpc"})
+        spans.tracer()
 
 
 def test_the_provider_of_an_application_is_used(monkeypatch):
     theirs = TracerProvider()
     monkeypatch.setattr("opentelemetry.trace.get_tracer_provider", lambda: theirs)
-    tracer = spans.tracer({})
+    tracer = spans.tracer()
     assert tracer.resource is theirs.resource
     theirs.shutdown()
 
 
 def test_the_service_name(monkeypatch):
-    assert spans._resource().attributes["service.name"] == "odar"
+    assert spans._resource("TRACES").attributes["service.name"] == "odar"
     monkeypatch.setenv("OTEL_SERVICE_NAME", "questions")
-    assert spans._resource().attributes["service.name"] == "questions"
+    assert spans._resource("TRACES").attributes["service.name"] == "questions"
 
 
 def test_spans_and_metrics_reach_a_collector(tmp_path: Path):
@@ -108,10 +125,9 @@ from odar import load_settings
 from odar.telemetry import spans, telemetry_observer
 observer = telemetry_observer(load_settings("tiny"))
 with observer.watch("difficulty", {}): pass
-from types import SimpleNamespace
 from odar.providers.base import Reply, Request
 from odar.types import Usage
-fields = {"self": SimpleNamespace(name="openai"), "request": Request("m", ())}
+fields = {"provider": "openai", "request": Request("m", ())}
 with observer.watch("chat", fields): observer.tell(Reply((), Usage(input=3, output=2)))
 spans.own_tracer_provider().force_flush()
 spans.own_meter_provider().force_flush()

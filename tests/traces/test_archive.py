@@ -58,7 +58,7 @@ async def test_a_row_has_figures_but_no_internal_columns(filled):
     (row,) = filled.archive.page(Filter(path="hard"))["traces"]
     assert row["models"] == ["cheap", "dear"]
     assert (row["cost_usd"], row["calls"], row["tokens_in"], row["feedback"]) == (0.1, 6, 20, None)
-    assert (row["query_characters"], row["day"]) == (11, "2026-11-15")
+    assert (row["query_characters"], row["started_at"][:10]) == (11, "2026-11-15")
     assert "bin" not in row
     assert "document" not in row
 
@@ -127,7 +127,7 @@ async def test_a_query_to_a_named_model_has_the_path_direct(opened, url):
         )
     )
     row = await store.get("x")
-    assert (row["path"], row["models"], row["answer_characters"], row["error"]) == ("direct", ["gpt"], 6, None)
+    assert (row["path"], row["models"], row["error"]) == ("direct", ["gpt"], None)
 
 
 async def test_a_chosen_path_is_not_in_the_difficulty_histogram(opened, url):

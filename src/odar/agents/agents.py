@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
-from odar.agents.ledger import Ledger, Limits
+from odar.agents.ledger import Ledger
 from odar.agents.prompts import load_prompts, prompt_steps
 from odar.agents.team import Team, token_limit
 from odar.calibration_file import Source
@@ -23,7 +24,7 @@ class Agents:
     Args:
         settings: the effective settings.
         providers: providers by name, in place of the configured ones.
-        guard: a wrapper for every provider, such as a circuit breaker.
+        guard: stands between the engine and every provider, such as a circuit breaker.
     """
 
     def __init__(
@@ -41,8 +42,6 @@ class Agents:
         longest = [max(cards, key=lambda card: card.context or math.inf) for cards in self.cards.values()]
         self.contexts = {card.name: card.context for card in longest if card.context}
         """Context length of each agent's longest model, if it is known."""
-        limits = settings.limits
-        self._limits = Limits(limits.deadline_s, limits.max_calls, limits.max_cost_usd)
 
     def team(
         self, query: Query, ledger: Ledger, seed: int | None = None, models: Mapping[str, str] | None = None
@@ -63,7 +62,6 @@ class Agents:
             ledger,
             seed=self.settings.seed if seed is None else seed,
             open_ended=self.prompts.is_open_ended(query),
-            continues=self.settings.policy != "paper",  # SPEC 3.6 is not in the paper
         )
         if blind := sorted(set(self.cards) - set(chosen)):
             team.shortcuts.append(f"the model of {', '.join(blind)} cannot see images")
@@ -79,13 +77,14 @@ class Agents:
         self, max_calls: int | None = None, max_cost_usd: float | None = None, deadline_s: float | None = None
     ) -> Ledger:
         """A new ledger with the configured limits, which a request can lower but not raise."""
-        if max_calls is None and max_cost_usd is None and deadline_s is None:
-            return Ledger(self._limits)
         given = {"max_calls": max_calls, "max_cost_usd": max_cost_usd, "deadline_s": deadline_s}
+        lowest: dict[str, Any] = {}
         for name, value in given.items():
             if value is not None and not (isinstance(value, int | float) and value >= 0):
                 raise InputError(f"{name} = {value!r} is not a limit; it must be a number of at least 0")
-        return Ledger(self._limits.tightened(deadline_s, max_calls, max_cost_usd))
+            both = (getattr(self.settings.limits, name), value)
+            lowest[name] = min((limit for limit in both if limit is not None), default=None)
+        return Ledger(**lowest, configured_deadline_s=self.settings.limits.deadline_s)
 
     def sources(self) -> dict[tuple[str, Step], Source]:
         """The source of free energies of each agent's default model at each of its steps."""
@@ -100,7 +99,6 @@ class Agents:
         return configured_source(self.settings, self.prompts.exact[step].md5, self.settings.card(model), agent)
 
     def prompt_steps(self) -> dict[str, str]:
-        """The step of every known prompt by its MD5."""
         return prompt_steps(self.settings.prompts)
 
 

@@ -24,46 +24,22 @@ GRACE_S = 0.5
 """Seconds after which a provider that does not enforce its own timeout is cancelled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of one request; None is no limit (SPEC 6.2)."""
-
-    deadline_s: float
-    calls: int | None = None
-    cost_usd: float | None = None
-    configured_deadline_s: float | None = field(default=None, repr=False, compare=False)
-    """The operator's deadline, if the request has a shorter one."""
-
-    def tightened(
-        self, deadline_s: float | None = None, calls: int | None = None, cost_usd: float | None = None
-    ) -> Limits:
-        """The stricter of these limits and those of a request.
-
-        >>> Limits(120, calls=6).tightened(deadline_s=20, calls=9, cost_usd=0.5)
-        Limits(deadline_s=20, calls=6, cost_usd=0.5)
-        """
-        return Limits(
-            deadline_s=min(x for x in (self.deadline_s, deadline_s) if x is not None),
-            calls=min((x for x in (self.calls, calls) if x is not None), default=None),
-            cost_usd=min((x for x in (self.cost_usd, cost_usd) if x is not None), default=None),
-            configured_deadline_s=self.deadline_s,
-        )
-
-
 CallReservation = tuple[int, float]
 """Calls and dollars reserved for a running call."""
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The calls of one request, and what is reserved for running ones."""
+    """The calls of one request, what is reserved for running ones, and its limits; None is no limit (SPEC 6.2)."""
 
-    limits: Limits
+    deadline_s: float
+    max_calls: int | None = None
+    max_cost_usd: float | None = None
+    configured_deadline_s: float | None = None
+    """The operator's deadline, if the request has a shorter one."""
     clock: Callable[[], float] = time.monotonic
     calls: list[Call] = field(default_factory=list)
     _reservations: list[CallReservation] = field(default_factory=list)
-    _at_risk_usd: float = 0.0
-    """Maximum cost of finished calls of unknown cost, such as one that timed out: they may still be billed."""
     _retries: int = 0
     _started: float = field(init=False)
 
@@ -80,7 +56,7 @@ class Ledger:
 
     def time_left(self) -> float:
         """Seconds until the deadline, never below 0."""
-        return max(0.0, self.limits.deadline_s - self.seconds())
+        return max(0.0, self.deadline_s - self.seconds())
 
     def call_timeout(self, wanted_s: float) -> tuple[float, bool]:
         """The timeout of a call, and whether it is shorter than the operator's.
@@ -91,8 +67,8 @@ class Ledger:
         left = self.time_left()
         if left > wanted_s:
             return wanted_s, False
-        configured = self.limits.configured_deadline_s or self.limits.deadline_s
-        return left, self.limits.deadline_s < configured or left < min(wanted_s, configured) / 2
+        configured = self.configured_deadline_s or self.deadline_s
+        return left, self.deadline_s < configured or left < min(wanted_s, configured) / 2
 
     def take_retry(self) -> bool:
         """Count a retry, and return whether it is within the limit."""
@@ -106,50 +82,50 @@ class Ledger:
             BudgetExceeded: not one of them does.
         """
         if self.time_left() <= 0:
-            raise DeadlineExceeded(f"the deadline of {self.limits.deadline_s:g} s has passed")
+            raise DeadlineExceeded(f"the deadline of {self.deadline_s:g} s has passed")
         count = wanted
         if (calls_left := self.calls_left()) is not None:
             count = min(count, calls_left - sum(calls for calls, _ in self._reservations))
             if count < 1:
-                raise BudgetExceeded(f"max_calls = {self.limits.calls} is used up; raise it or take a simpler path")
-        if self.limits.cost_usd is not None:
+                raise BudgetExceeded(f"max_calls = {self.max_calls} is used up; raise it or take a simpler path")
+        if self.max_cost_usd is not None:
             each = worst_cost(card, messages, max_tokens)
-            left = self.limits.cost_usd - self.charged_usd()
+            left = self.max_cost_usd - self.charged_usd()
             if each:
                 count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
             if count < 1:
                 raise BudgetExceeded(
-                    f"max_cost_usd = ${self.limits.cost_usd:g} leaves ${max(left, 0):.6f}, and one call to "
+                    f"max_cost_usd = ${self.max_cost_usd:g} leaves ${max(left, 0):.6f}, and one call to "
                     f"{card.name} can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
                 )
         return count
 
     def calls_left(self) -> int | None:
         """How many calls are left; None without a limit."""
-        if self.limits.calls is None:
+        if self.max_calls is None:
             return None
-        return self.limits.calls - sum(call.samples for call in self.calls)
+        return self.max_calls - sum(call.samples for call in self.calls)
 
     def usd_left(self) -> float | None:
         """How many dollars are left; None without a limit."""
-        return None if self.limits.cost_usd is None else self.limits.cost_usd - self.charged_usd()
+        return None if self.max_cost_usd is None else self.max_cost_usd - self.charged_usd()
 
     def reserve(
         self, card: ModelCard, messages: Sequence[Message], max_tokens: int | None, samples: int
     ) -> CallReservation:
         """Reserve the maximum cost of these samples. Call `affordable` first."""
-        limited = self.limits.cost_usd is not None
+        limited = self.max_cost_usd is not None
         cost = samples * worst_cost(card, messages, max_tokens) if limited else 0.0
         reservation = (samples, cost)
         self._reservations.append(reservation)
         return reservation
 
     def settle(self, reservation: CallReservation, call: Call) -> None:
-        """Replace a reservation by the call."""
+        """Replace a reservation by the call; if its cost is unknown, it may still be billed: the dollars stay."""
         self._reservations.remove(reservation)
         self.calls.append(call)
         if call.cost_usd is None:
-            self._at_risk_usd += reservation[1]
+            self._reservations.append((0, reservation[1]))
 
     async def bill(
         self,
@@ -164,9 +140,9 @@ class Ledger:
         Args:
             ask: the agent and its task.
             card: the model.
-            request: the request.
+            request: what is sent, with a timeout of at most the remaining time.
             read: all messages that are billed as input.
-            send: sends the request, with a timeout of at most the remaining time.
+            send: sends the request.
 
         Raises:
             ProviderError: it failed; the ledger contains the failed call.
@@ -177,54 +153,51 @@ class Ledger:
             request,
             timeout_s=timeout_s,
             short_timeout=short,
-            retry_billed=self.limits.calls is None and self.limits.cost_usd is None,
+            retry_billed=self.max_calls is None and self.max_cost_usd is None,
             take_retry=self.take_retry,
         )
         reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
         started = self.seconds()
-        # send it; these values hold if it is cancelled or times out
-        samples = request.n
-        usage = Usage()
-        retries = 0
-        error: str | None = CANCELLED
-        summary: str | None = CANCELLED
+        call = Call(
+            step=ask.step,
+            agent=ask.agent,
+            provider=card.provider,
+            model=card.name,
+            samples=request.n,
+            usage=Usage(),
+            cost_usd=None,
+            seconds=0.0,
+            error=CANCELLED,  # unless it returns or fails
+            began_s=started,
+            error_summary=CANCELLED,
+        )
         try:
             async with asyncio.timeout(timeout_s + GRACE_S):
                 reply = await send(request)
             # Some servers send more completions than were asked for.
             samples = max(1, min(len(reply.completions), request.n))
-            error = summary = None
-            usage = reply.usage
-            retries = reply.retries
+            call = replace(
+                call, samples=samples, usage=reply.usage, retries=reply.retries, error=None, error_summary=None
+            )
             return reply
         except TimeoutError:
-            error = summary = f"{card.provider} gave no answer within {timeout_s:g} s"
+            error = f"{card.provider} gave no answer within {timeout_s:g} s"
+            call = replace(call, error=error, error_summary=error)
             raise ProviderTimeout(error, provider=card.provider, retryable=True) from None
         except ProviderError as failure:
-            samples = request.n if failure.reached else 0
-            retries = failure.retries
-            error = one_line(failure)
-            summary = summary_of(failure)
-            usage = Usage() if failure.may_be_billed else NO_USAGE
+            call = replace(
+                call,
+                samples=request.n if failure.reached else 0,
+                usage=Usage() if failure.may_be_billed else NO_USAGE,
+                retries=failure.retries,
+                error=one_line(failure),
+                error_summary=summary_of(failure),
+            )
             raise
         finally:
             # charge what it cost, which is unknown without a price or a report of its tokens
-            cost = card.price.cost(usage) if card.price else (0.0 if usage == NO_USAGE else None)
-            call = Call(
-                step=ask.step,
-                agent=ask.agent,
-                provider=card.provider,
-                model=card.name,
-                samples=samples,
-                usage=usage,
-                cost_usd=cost,
-                seconds=self.seconds() - started,
-                retries=retries,
-                error=error,
-                began_s=started,
-                error_summary=summary,
-            )
-            self.settle(reservation, call)
+            cost = card.price.cost(call.usage) if card.price else (0.0 if call.usage == NO_USAGE else None)
+            self.settle(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
 
     def spend(self) -> Spend:
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
@@ -236,7 +209,7 @@ class Ledger:
         """An upper bound of the cost, with the maximum for running calls and those of unknown cost."""
         reserved = sum(usd for _, usd in self._reservations)
         spent = sum(call.cost_usd or 0.0 for call in self.calls)
-        return reserved + spent + self._at_risk_usd
+        return reserved + spent
 
 
 IMAGE_TOKENS = 4096

@@ -5,8 +5,8 @@ Both compare an answer with the same model's other answers: energies by μ and �
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 
 from odar.agents.team import Team
 from odar.calibration_file import Source
@@ -18,71 +18,56 @@ from odar.served.alignment import ServedAlignment
 from odar.types import Candidate, Stage, State, Step
 
 
-@dataclass(frozen=True, slots=True)
-class Measurements:
-    """Measures candidates, and counts what was served.
+def state_after(
+    state: State, stage: Stage, new: Iterable[Candidate], team: Team, alignment: ServedAlignment
+) -> State:
+    """The state after a stage, with its new candidates measured; silent agents are not asked again."""
+    candidates = list(state.candidates)
+    opinions = list(state.opinions)
+    answered = set()
+    for candidate in new:
+        answered.add(candidate.agent)
+        source = _source(candidate, team)
+        known = None if source is None else alignment.find(source)
+        energy = measure_energy(candidate.tokens, team.settings.fusion.varentropy_weight, known)
+        candidates.append(replace(candidate, stage=len(state.stages), energy=energy))
+        if not team.plain:
+            agent = team.believed[candidate.agent].on(state.plan.kind)
+            tables = shipped_tables() if source is None else alignment.tables(source)
+            opinions.append(opinion_of(candidate, answer_signals(candidate), tables, agent))
+    return replace(
+        state,
+        stages=(*state.stages, stage),
+        candidates=tuple(candidates),
+        failed=state.failed | (stage.agents - answered),
+        calls_left=team.ledger.calls_left(),
+        usd_left=team.ledger.usd_left(),
+        opinions=grouped(opinions, group_candidates(candidates)) if opinions else (),
+    )
 
-    Args:
-        varentropy_weight: λ in F = E + λ·V.
-        alignment: μ, σ and quantiles by source.
-    """
 
-    varentropy_weight: float
-    alignment: ServedAlignment
+def count_served(candidates: Iterable[Candidate], team: Team, alignment: ServedAlignment) -> None:
+    """Count the energies and signals of served candidates, except for models that are not in the settings."""
+    if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
+        return
+    for candidate in candidates:
+        source = _source(candidate, team)
+        if source is None:
+            continue
+        if candidate.energy is not None:
+            alignment.count(source, candidate.energy.free_energy)
+        if not team.plain:
+            alignment.count_signals(source, answer_signals(candidate))
 
-    def state_after(self, state: State, stage: Stage, new: Sequence[Candidate], team: Team) -> State:
-        """The state after a stage, with its candidates measured; silent agents are not asked again.
 
-        Args:
-            state: the state before the stage.
-            stage: the stage that was asked.
-            new: its candidates.
-            team: the agents that were asked.
-        """
-        measured: list[Candidate] = []
-        opinions = list(state.opinions)
-        for candidate in new:
-            source = self._source(candidate, team)
-            energy = candidate.energy
-            if energy is None:
-                known = None if source is None else self.alignment.find(source)
-                energy = measure_energy(candidate.tokens, self.varentropy_weight, known)
-            measured.append(replace(candidate, stage=len(state.stages), energy=energy))
-            if not team.plain:
-                agent = team.believed[candidate.agent].on(state.plan.kind)
-                table = shipped_tables() if source is None else self.alignment.tables(source)
-                opinions.append(opinion_of(candidate, answer_signals(candidate), table, agent))
-        candidates = (*state.candidates, *measured)
-        return replace(
-            state,
-            stages=(*state.stages, stage),
-            candidates=candidates,
-            failed=state.failed | (stage.agents - {each.agent for each in new}),
-            calls_left=team.ledger.calls_left(),
-            usd_left=team.ledger.usd_left(),
-            opinions=grouped(opinions, group_candidates(candidates)) if opinions else (),
-        )
-
-    def count_served(self, candidates: Iterable[Candidate], team: Team) -> None:
-        """Count the energies and signals of served candidates, except for models that are not in the settings."""
-        if team.plain and any(card.name not in team.settings.models for card in team.cards.values()):
-            return
-        for candidate in candidates:
-            source = self._source(candidate, team)
-            if source is None:
-                continue
-            if candidate.energy is not None:
-                self.alignment.count(source, candidate.energy.free_energy)
-            if not team.plain:
-                self.alignment.count_signals(source, answer_signals(candidate))
-
-    def _source(self, candidate: Candidate, team: Team) -> Source | None:
-        """The source of a candidate with this query's sampling; None if the server sets part of it."""
-        used = team.request_template(candidate.agent).sampling
-        if used.temperature is None or used.top_p is None or used.max_tokens is None:
-            return None
-        md5 = team.prompts[candidate.step].md5
-        return Source(candidate.model, md5, used.temperature, used.top_p, used.max_tokens, self.varentropy_weight)
+def _source(candidate: Candidate, team: Team) -> Source | None:
+    """The source of a candidate with this query's sampling; None if the server sets part of it."""
+    used = team.request_template(candidate.agent).sampling
+    if used.temperature is None or used.top_p is None or used.max_tokens is None:
+        return None
+    md5 = team.prompts[candidate.step].md5
+    weight = team.settings.fusion.varentropy_weight
+    return Source(candidate.model, md5, used.temperature, used.top_p, used.max_tokens, weight)
 
 
 def size_of(candidates: Iterable[Candidate]) -> int:

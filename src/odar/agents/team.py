@@ -103,8 +103,6 @@ class Team:
     """Whether the request is open-ended: it is sent unchanged, and there is more room for its answer."""
     short: bool = False
     """Whether the caller needs a final answer in short also where nothing is compared."""
-    continues: bool = False
-    """Whether an answer that was cut off before it stated its result is continued once (SPEC 3.6)."""
     final: bool = False
     """Whether the next stage gives the answer alone. Nothing is compared then, so the request is sent unchanged,
     unless `short`. Set before each stage, from the policy's decision."""
@@ -223,7 +221,7 @@ class Team:
         card = card or self.cards[agent]
         parameters = self.query.parameters
         if self.plain:
-            priced = self.ledger.limits.cost_usd is not None
+            priced = self.ledger.max_cost_usd is not None
             return plain_request_template(card, parameters, self.ledger.time_left(), priced=priced)
         if (agent, card.name) not in self._templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
@@ -353,9 +351,10 @@ class Team:
 
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""
-        provider = self.providers[card.provider]
+        _ = self.providers[card.provider]  # one that cannot be opened is not billed
         read = self.billed_messages(request.messages)
-        return await self.ledger.bill(ask, card, request, read, lambda sent: provider.complete(sent, on_delta))
+        send = partial(self.providers.complete, card.provider, on_delta=on_delta)
+        return await self.ledger.bill(ask, card, request, read, send)
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """All messages billed as input; descriptions of tools are part of the prompt."""
@@ -373,19 +372,18 @@ class Team:
         parameters = self.query.parameters
         if parameters is NO_PARAMETERS:
             return parameters
-        provider = self.settings.providers.get(card.provider)
-        kind = provider.kind if provider else ""
+        provider = self.settings.providers[card.provider]
         chosen, note = select_fields(
             parameters,
-            protocol="anthropic" if kind == "anthropic" else "openai",
-            forward=provider.forward if provider else (),
+            protocol="anthropic" if provider.kind == "anthropic" else "openai",
+            forward=provider.forward,
             fixed=(*template.extra, *template.drop, *(["reasoning_effort"] if template.effort else [])),
-            cost_limited=self.ledger.limits.cost_usd is not None,
+            cost_limited=self.ledger.max_cost_usd is not None,
             efforts=card.efforts,
         )
         if note:
             self.notes.append(f"{card.provider}: {note}")
-        if parameters.tools and kind == "local":
+        if parameters.tools and provider.kind == "local":
             self.shortcuts.append(f"{card.provider}: models in this process get no tools")
         requested = {"temperature": parameters.temperature, "top_p": parameters.top_p, "seed": parameters.seed}
         if refused := [name for name, value in requested.items() if value is not None and name in template.drop]:
@@ -440,7 +438,8 @@ class Team:
             message += f"; raise {ask.agent}.max_tokens" if finish == "length" else ""
             useless = ProviderProtocolError(message, provider=card.provider)
             self.fail(ask.agent, useless)
-        if not self.continues or all(completion.finish != "length" for completion in usable):
+        cut_off = any(completion.finish == "length" for completion in usable)
+        if not cut_off or self.plain or self.settings.policy == "paper":  # SPEC 3.6 is not in the paper
             return usable
         return await asyncio.gather(*(self._continued(each, ask, card, request, on_delta) for each in usable))
 
@@ -448,7 +447,7 @@ class Team:
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
     ) -> Completion:
         """The completion, continued once if it was cut off and calls, money and time allow (SPEC 3.6)."""
-        kind = provider.kind if (provider := self.settings.providers.get(card.provider)) else ""
+        kind = self.settings.providers[card.provider].kind
         given = request.parameters
         # a client that sets a limit, tools or a format gets the answer as it is
         set_by_client = given.max_tokens is not None or given.tools or given.format is not None
@@ -574,7 +573,7 @@ def agent_request_template(
         stop=_or_default(parameters.stop, agent.stop),
         seed=_or_default(parameters.seed, seed),
     )
-    return replace(_request(card, sampling, agent.timeout_s), logprobs=card.logprobs)
+    return _request(card, sampling, agent.timeout_s, logprobs=card.logprobs)
 
 
 def plain_request_template(
@@ -587,17 +586,21 @@ def plain_request_template(
     sampling = Sampling(
         parameters.temperature, parameters.top_p, parameters.max_tokens, parameters.stop or (), parameters.seed
     )
-    request = replace(_request(card, sampling, timeout_s), logprobs=parameters.top_logprobs is not None)
-    if parameters.max_tokens_field and not priced:
-        request = replace(request, max_tokens_field=parameters.max_tokens_field)
-    return request if card.effort else replace(request, extra={})
+    request = _request(card, sampling, timeout_s, logprobs=parameters.top_logprobs is not None)
+    own_field = "" if priced else parameters.max_tokens_field
+    return replace(
+        request,
+        max_tokens_field=own_field or card.max_tokens_field,
+        extra=card.extra if card.effort else {},
+    )
 
 
-def _request(card: ModelCard, sampling: Sampling, timeout_s: float) -> Request:
+def _request(card: ModelCard, sampling: Sampling, timeout_s: float, *, logprobs: bool) -> Request:
     return Request(
         card.id,
         (),
         sampling,
+        logprobs=logprobs,
         timeout_s=timeout_s,
         max_tokens_field=card.max_tokens_field,
         drop=card.drop,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,11 +12,10 @@ import click
 from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
-from odar.cli.local import fetch_weights
+from odar.cli.local import prepare_models
 from odar.cli.options import (
     COUNT,
     FILE,
-    announce_profile,
     dial_option,
     json_option,
     parse_column_map,
@@ -31,9 +30,9 @@ from odar.files import atomic_write, user_path
 from odar.lab.calibration.advice import advise, advise_second, kind_of, one_call_costs, with_second
 from odar.lab.calibration.items import MIN_ITEMS
 from odar.lab.recording.files import open_recording, read_table
-from odar.lab.recording.header import current_prompt_md5s, digest_json
+from odar.lab.recording.header import Header, current_prompt_md5s, digest_json
 from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
-from odar.lab.recording.joining import import_models
+from odar.lab.recording.joining import Imported, import_models
 from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task
 from odar.lab.recording.traffic import NOT_COMPARED, Traffic, read_traffic
@@ -107,12 +106,14 @@ def command(
     # the answers that the file holds, or those of the agents to a sample of its requests
     first = _first_row(log)
     if str(first.get("format", "")).startswith("odar-recording"):
-        answers = _from_recording(log, settings)
+        recording = open_recording(log)
+        answers = _recorded(settings, recording.header, recording.items("calibrate", tokens=False))
     elif options["columns"] or _is_table(first):
-        answers = _from_table(log, settings, models, options["columns"], parse_prices(options["prices"]))
+        imported = _import(log, settings, models, options["columns"], parse_prices(options["prices"]))
+        answers = _recorded(settings, imported.header, imported.items)
     else:
         chosen = _with_models(settings, models)
-        answers = _from_log(log, chosen, run, tries_seconds, options["limit"], quiet=as_json)
+        answers = _from_log(log, chosen, run, tries_seconds, options["limit"])
     # the advice with the configured or the best second
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
     dial = "balanced" if fitted_dial else settings.routing.dial
@@ -163,50 +164,38 @@ def _is_table(first: Mapping[str, Any]) -> bool:
     return "model" in names and len(names) > 1 and is_text and not {"messages", "body", "request"} & first.keys()
 
 
-def _from_recording(log: str, configured: Settings) -> RecordedAnswers:
-    recording = open_recording(log)
-    header = recording.header
-    settings = header.to_settings()
-    items = [
-        item
-        for item in recording.items("calibrate", tokens=False)
-        if {each.agent for each in item.attempts} >= set(settings.agent_names)
-    ]
-    prompts = current_prompt_md5s(Odar(configured)) if header.imported else header.prompt_md5s()
-    return _recorded(items, settings, prompts, imported=header.imported)
-
-
-def _from_table(
+def _import(
     log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
-) -> RecordedAnswers:
+) -> Imported:
     models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
     path = user_path(log)
-    odar = Odar(settings)
-    imported = import_models(odar, models, prices, roles, path.stem, [path])
+    imported = import_models(Odar(settings), models, prices, roles, path.stem, [path])
     for warning in imported.warnings:
         notice(warning)
     if imported.left_out:
         notice(f"{imported.left_out} questions left out: not all models answered them")
-    return _recorded(imported.items, imported.header.to_settings(), current_prompt_md5s(odar), imported=True)
+    return imported
 
 
-def _recorded(
-    items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[Step, str], *, imported: bool
-) -> RecordedAnswers:
+def _recorded(configured: Settings, header: Header, found: Iterable[RecordedItem]) -> RecordedAnswers:
     """All recorded answers: they cost nothing, so that there is no need for a sample."""
+    settings = header.to_settings()
+    items = [item for item in found if {each.agent for each in item.attempts} >= set(settings.agent_names)]
     compared = [item for item in items if kind_of(item) not in NOT_COMPARED]
-    others = [Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED]
     if not compared:
         raise InputError("there are no recorded questions with comparable answers of all agents")
-    candidates = {name: settings.agent(name).model for name in settings.agent_names if name not in (FAST, SLOW)}
     return RecordedAnswers(
-        compared, settings, prompts, candidates, others, imported, f"{len(items)} recorded questions"
+        compared,
+        settings,
+        prompts=current_prompt_md5s(Odar(configured)) if header.imported else header.prompt_md5s(),
+        candidates={name: settings.agent(name).model for name in settings.agent_names if name not in (FAST, SLOW)},
+        others=[Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED],
+        imported=header.imported,
+        about=f"{len(items)} recorded questions",
     )
 
 
-def _from_log(
-    log: str, settings: Settings, run: RunOptions, tries_seconds: bool, limit: int, *, quiet: bool
-) -> RecordedAnswers:
+def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool, limit: int) -> RecordedAnswers:
     """Sample the requests of a log, and let the agents answer those whose answers can be compared.
 
     With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
@@ -220,9 +209,7 @@ def _from_log(
             f"{log}: no request has a comparable answer; open-ended requests and tool calls take one call each, "
             "whatever the cascade"
         )
-    if not quiet:
-        announce_profile(settings)
-    fetch_weights(settings, quiet=quiet)
+    prepare_models(settings, quiet=run.quiet)
     further = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
     # the agents answer
@@ -233,7 +220,7 @@ def _from_log(
         twice = not is_labelled and int(task.id, 16) % REPEAT_EVERY == 0
         return (*cheap, Ask(SLOW, 2 if twice else 1))
 
-    code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run, quiet=quiet)
+    code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run)
     # further models answer as candidates for the second
     candidates = {SECOND: settings.second.model} if settings.second else {}
     for name in further:
@@ -244,7 +231,7 @@ def _from_log(
         answered = {item.key.id for item in items}
         asked = [(task, (Ask(FAST),)) for task in tasks if task.id in answered]
         left = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
-        worse, found, usd = _collect(tried, asked, log, left, quiet=quiet)
+        worse, found, usd = _collect(tried, asked, log, left)
         spent_usd += usd
         code = code or worse
         if len(found) < min(MIN_ITEMS, len(items)):
@@ -268,13 +255,13 @@ def _cheap_models(settings: Settings) -> list[str]:
 
 
 def _collect(
-    settings: Settings, asked: Sequence[tuple[Task, tuple[Ask, ...]]], log: str, run: RunOptions, *, quiet: bool
+    settings: Settings, asked: Sequence[tuple[Task, tuple[Ask, ...]]], log: str, run: RunOptions
 ) -> tuple[int, list[RecordedItem], float]:
     """Record the answers that are missing; return the exit code, the complete items, and what was spent."""
     settings = replace(settings, routing=replace(settings.routing, samples=1))
     jobs = [Job(_SET, task, 0, SEED, asks) for task, asks in asked]
     name = f"advice/{{}}-{digest_json(str(user_path(log).absolute()))[:8]}.jsonl"
-    code, items, spent_usd = record_in_cache(run, settings, jobs, name, "requests", quiet=quiet)
+    code, items, spent_usd = record_in_cache(run, settings, jobs, name)
     return code, [item.without_tokens() for item in items], spent_usd
 
 

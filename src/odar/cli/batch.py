@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
-from odar.cli.local import fetch_weights, uses_local_model
-from odar.cli.options import FILE, announce_profile, json_option, settings_options, warn_of_foreign_calibration
+from odar.cli.local import local_models, prepare_models
+from odar.cli.options import FILE, json_option, settings_options, warn_of_foreign_calibration
 from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
@@ -41,10 +41,9 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     """
     loaded = load_questions(questions, read_body)
     if not as_json:
-        announce_profile(settings)
         warn_of_foreign_calibration(settings)
-    fetch_weights(settings, quiet=as_json)
-    if uses_local_model(settings):
+    prepare_models(settings, quiet=as_json)
+    if local_models(settings):
         # It answers one request at a time in each process, and an agent's timeout includes waiting for others.
         processes = run.workers if run.engine == "ray" else 1
         run = dataclasses.replace(run, concurrency=min(run.concurrency, processes))
@@ -52,7 +51,7 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     work = partial(open_batch_work, settings, seed)
     with Journal(Path(out)) as journal:
         try:
-            done, failed = run_items(run, settings, items, journal, work, "questions", quiet=as_json)
+            done, failed = run_items(run, settings, items, journal, work)
         except KeyboardInterrupt:
             notice(f"{len(journal.entries)} of {len(items)} rows are in {out}")
             raise

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from odar import __version__
 from odar.calibration_file import Calibration
-from odar.cli.local import fetch_weights
+from odar.cli.local import prepare_models
 from odar.cli.options import (
     COUNT,
     FILE,
     USD,
     Finite,
-    announce_profile,
-    command_line,
     dial_option,
     json_option,
+    origin,
     settings_options,
 )
 from odar.cli.runs import RunOptions, record_questions, run_options
@@ -84,7 +81,7 @@ def command(
     odar calibrate                             # with the local models, free
     odar calibrate runs/mine.jsonl --dial quality
     """
-    measured = measure(data, limit, run, settings, quiet=as_json)
+    measured = measure(data, limit, run, settings)
     table = measured.table
     scored = measured.scored
     if statistics_only:
@@ -146,7 +143,7 @@ class Measured:
         return 0
 
 
-def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *, quiet: bool) -> Measured:
+def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -> Measured:
     """Read answers from a recording, or let the agents answer; `limit` is the number of starter questions."""
     imported = False
     if data is not None and (is_recording(data) or data.endswith(SUFFIXES[1:])):
@@ -155,11 +152,9 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
         questions = load_questions(data) if data else starter_questions(limit)
         if len(questions) < MIN_ITEMS:  # before any call is paid for
             raise InputError(f"{len(questions)} questions are too few; at least {MIN_ITEMS} are needed")
-        if not quiet:
-            announce_profile(settings)
-        fetch_weights(settings, quiet=quiet)
+        prepare_models(settings, quiet=run.quiet)
         odar = Odar(settings)
-        items = record_questions(run, settings, questions, data or "starter", quiet=quiet)
+        items = record_questions(run, settings, questions, data or "starter")
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
@@ -173,9 +168,8 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings, *
 
 def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:
     """Write a calibration file with its origin; `imported` answers say nothing about answers to our prompts."""
-    date = datetime.now(UTC).date().isoformat()
-    made = {"command": command_line(), **made, "date": date, "odar": __version__, **calibration.made}
-    calibration = replace(without_prompts(calibration) if imported else calibration, made=made)
+    kept = without_prompts(calibration) if imported else calibration
+    calibration = replace(kept, made={**origin(), **made, **calibration.made})
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
 

@@ -46,7 +46,7 @@ def command(
     odar certify runs/mine.jsonl --at-most-worse 0.02 --against "slow*5"
     """
     bound = LossBound(at_most_worse, confidence, against)
-    measured = measure(data, 0, run, settings, quiet=as_json)
+    measured = measure(data, 0, run, settings)
     if not measured.scored.labelled:
         raise InputError("a certificate needs right answers: agreement with slow is not accuracy")
     goal = Goal(measured.odar.settings.routing.dial, measured.table.reference_usd)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import plain_table, print_json, print_table
+from odar.cli.terminal import print_columns, print_json
 from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.engine import Odar
 from odar.errors import OdarError, UnknownName
@@ -33,6 +33,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     Arguments override ODAR_* variables, which override odar.toml, which overrides the profile.
     The variable of a setting is its name in capitals: fast.max_tokens is ODAR_FAST_MAX_TOKENS.
     """
+    # which settings
     documented: dict[KeyPath, str] = {
         path: field.metadata["doc"]
         for path, _, field in iter_settings()
@@ -46,6 +47,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         paths = [path for path in paths if f"{key_name(path)}.".startswith(f"{key}.")]
         if not paths:
             raise UnknownName("setting", key, map(key_name, documented), "`odar config` lists all")
+    # their values and origins
     values = {path: _without_secrets(_value(settings, path)) for path in paths}
     if as_json:
         tree = {
@@ -59,9 +61,14 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
         }
         print_json(tree, indent=2)
         return
-    table = plain_table("setting", "value", "from", gap=2, overflow="fold")
-    print_table(table, ((key_name(path), _to_text(value), origins[path]) for path, value in values.items()))
-    if key in (None, "routing"):  # when the policy stops or goes on
+    columns = {
+        "setting": list(map(key_name, values)),
+        "from": [origins[path] for path in values],
+        "value": list(map(_to_text, values.values())),
+    }
+    print_columns(columns, left=("from",), gap=2, folds=True)
+    # when the policy stops or goes on
+    if key in (None, "routing"):
         with suppress(OdarError), Odar(settings) as odar:
             if thresholds := odar.decide("What is the capital of France?").thresholds:
                 click.echo("\n  ".join(["\nfor a short question:", *thresholds]))

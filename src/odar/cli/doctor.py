@@ -20,7 +20,7 @@ from odar.catalogue import ModelCard
 from odar.cli.local import available_memory_mb, local_models, memory_mb
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import folded, print_json
-from odar.cli.traces import open_archive, parse_time
+from odar.cli.traces import open_archive
 from odar.engine import Odar
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.files import cache_folder
@@ -112,7 +112,7 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
         return
     try:
         with open_archive(settings) as archive:
-            overview = archive.overview(Filter(since=parse_time("7d")))
+            overview = archive.overview(Filter(since="7d"))
     except OdarError as error:
         yield Finding(
             "traces", False, f"cannot be read: {error}", "store.url = another place, or store.enabled = false"
@@ -127,6 +127,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
     found = []
     models = local_models(settings)
     missing_bytes = 0
+    # weights that are downloaded, and files of the user
     for weights in known_weights().values():
         state = weights_status(weights)[0]
         used = weights.name in models
@@ -144,6 +145,7 @@ def _check_local_models(settings: Settings) -> list[Finding]:
                 found.append(Finding("local model", True, f"{model}: {size / 1e6:,.0f} MB"))
             except OdarError as error:
                 found.append(Finding("local model", False, str(error)))
+    # room for them
     if models:
         folder = next(place for place in (weights_folder(), *weights_folder().parents) if place.exists())
         free = shutil.disk_usage(folder).free

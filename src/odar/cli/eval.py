@@ -7,26 +7,22 @@ import click
 from odar.cli.main import LazyGroup
 
 COMMANDS = {
-    "list": ("eval_collect", "List the benchmarks."),
-    "collect": ("eval_collect", "Run all agents on benchmarks or your own questions once, and record everything."),
-    "import": (
-        "eval_import",
-        "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table, with no further call.",
-    ),
-    "replay": ("eval_replay", "Replay policies on a recording, with no further call."),
-    "compare": ("eval_replay", "Compare two policies, or two recordings, item by item."),
-    "fuse": ("eval_replay", "Compare fusion rules on the candidates of a recording."),
-    "prompts": ("eval_prompts", "Compare prompt sets on the same questions."),
-    "report": ("eval_replay", "Write one HTML file with every table and figure."),
+    "list": ("eval_collect:list_command", "List the benchmarks."),
+    "collect": ("eval_collect:collect_command", "Let all agents answer questions once, and record everything."),
+    "import": ("eval_import:import_command", "Import answers of lm-eval, inspect_ai, OpenAI Batch or a table."),
+    "replay": ("eval_replay:replay_command", "Replay policies on a recording, with no further call."),
+    "compare": ("eval_replay:compare_command", "Compare two policies, or two recordings, item by item."),
+    "fuse": ("eval_replay:fuse_command", "Compare fusion rules on the candidates of a recording."),
+    "prompts": ("eval_prompts:prompts_command", "Compare prompt sets on the same questions."),
+    "report": ("eval_replay:report_command", "Write one HTML file with every table and figure."),
 }
-"""Module and summary of each subcommand."""
+"""Place and summary of each subcommand."""
 
 
 @click.group(
     "eval",
     cls=LazyGroup,
-    locations={name: f"odar.cli.{module}:{name}_command" for name, (module, _) in COMMANDS.items()},
-    sections={"Commands": {name: summary for name, (_, summary) in COMMANDS.items()}},
+    sections={"Commands": COMMANDS},
 )
 def command() -> None:
     """Measure what adaptive compute gains.

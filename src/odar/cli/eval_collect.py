@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from odar.cli.local import fetch_weights
-from odar.cli.options import COUNT, FILE, announce_profile, json_option, settings_options
+from odar.cli.local import prepare_models
+from odar.cli.options import COUNT, FILE, json_option, settings_options
 from odar.cli.runs import RunOptions, read_body, record_items, run_options
 from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.engine import Odar
@@ -43,9 +43,7 @@ LoadedSet = tuple[TaskSet, list[Task]]
 @run_options(concurrency=4)
 @click.option("--quiet", is_flag=True, help="No progress bar.")
 @settings_options
-def collect_command(
-    names: tuple[str, ...], out: str, run: RunOptions, quiet: bool, settings: Settings, **options: Any
-) -> int:
+def collect_command(names: tuple[str, ...], out: str, run: RunOptions, settings: Settings, **options: Any) -> int:
     """Run all agents on every item of some sets, and record their answers.
 
     A SET is a benchmark (`odar eval list`), a JSONL file of your own questions, with query and answer on each line
@@ -73,8 +71,7 @@ def collect_command(
     if settings.prompts != prompts_before:
         notice(f"prompts = {settings.prompts!r}: the form of the answers is scored")
     jobs = list(_jobs(sets, options["limit"], options["seeds"]))
-    announce_profile(settings)
-    fetch_weights(settings, quiet=quiet)
+    prepare_models(settings, quiet=run.quiet)
     # record what the journal does not hold yet
     samples = options["samples"] or settings.routing.samples
     recorded = replace(settings, routing=replace(settings.routing, samples=samples))
@@ -83,7 +80,7 @@ def collect_command(
     items = make_items(odar, jobs)
     with Journal(path, header.to_row()) as journal:
         try:
-            return record_items(run, recorded, items, journal, "items", quiet=quiet)
+            return record_items(run, recorded, items, journal)
         finally:
             _print_summary(journal, items, out)
 

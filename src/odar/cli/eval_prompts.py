@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from odar.agents.prompts import load_prompts
-from odar.cli.local import fetch_weights
+from odar.cli.local import prepare_models
 from odar.cli.options import FILE, json_option, settings_options
 from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json
@@ -40,12 +40,12 @@ def prompts_command(
     for name in prompt_sets:
         load_prompts(name)  # reports an unknown set before any call is paid for
     loaded = load_questions(questions)
-    fetch_weights(settings, quiet=as_json)
+    prepare_models(settings, quiet=as_json)
     rows: list[dict[str, Any]] = []
     for name in prompt_sets:
         notice(f"prompts {name}")
         tried = replace(settings, prompts=name, routing=replace(settings.routing, samples=1))
-        items = record_questions(run, tried, loaded, questions, quiet=as_json)
+        items = record_questions(run, tried, loaded, questions)
         rows += prompt_rows(name, items)
     if as_json:
         print_json(rows)

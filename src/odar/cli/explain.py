@@ -14,7 +14,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from odar.cli.terminal import WIDTH, format_known, page_console, plain_table, print_facts
+from odar.cli.terminal import WIDTH, format_known, page_console, print_facts
 from odar.errors import one_line
 from odar.traces.record import Record, to_document, to_json
 from odar.traces.story import dollars, spend_line, tell_story
@@ -60,8 +60,7 @@ def text_of(part: Mapping[str, Any], name: str) -> str:
 
 def _candidate_table(document: Mapping[str, Any]) -> Table:
     """A table with a row for each candidate; long answers are cut."""
-    table = plain_table()
-    table.width = WIDTH - 1
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold", width=WIDTH - 1)
     table.add_column("", min_width=1)
     table.add_column("agent", min_width=11, no_wrap=True)
     table.add_column("answer", ratio=1, overflow="ellipsis", no_wrap=True)

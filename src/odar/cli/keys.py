@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings_options
-from odar.cli.terminal import notice, plain_table, print_json, print_table
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.errors import InputError
 from odar.policy.dial import Dial
 from odar.serving.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
@@ -129,17 +129,14 @@ def list_(include_revoked: bool, as_json: bool, settings: Settings) -> None:
     elif not keys:
         notice("no keys; make one with: odar keys create NAME")
     else:
-        rows = [
-            (
-                key.name,
-                f"{key.prefix}…",
-                _spent_text(spent.get((key.id, day))),
-                _spent_text(spent.get((key.id, day[:7]))),
-                _limits_text(key) if key.revoked_at is None else f"revoked {key.revoked_at[:10]}",
-            )
-            for key in keys
-        ]
-        print_table(plain_table("name", "key", "today", "month", "limits", overflow="fold"), rows)
+        columns = {
+            "name": [key.name for key in keys],
+            "key": [f"{key.prefix}…" for key in keys],
+            "today": [_spent_text(spent.get((key.id, day))) for key in keys],
+            "month": [_spent_text(spent.get((key.id, day[:7]))) for key in keys],
+            "limits": [f"revoked {key.revoked_at[:10]}" if key.revoked_at else _limits_text(key) for key in keys],
+        }
+        print_columns(columns, left=("key",), folds=True)
 
 
 @command.command("revoke")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odar.cli.options import json_option, parse_sets
+from odar.cli.options import announce_profile, json_option, parse_sets
 from odar.cli.terminal import folded, notice, print_json
 from odar.config import PROFILES, load_settings
 from odar.errors import UnknownName, WeightsError
@@ -30,10 +30,6 @@ def local_models(settings: Settings, *names: str) -> list[str]:
     return [card.id for card in cards if settings.providers[card.provider].kind == "local"]
 
 
-def uses_local_model(settings: Settings) -> bool:
-    return bool(local_models(settings))
-
-
 def memory_mb(settings: Settings) -> int:
     """The memory that the local models of the agents take; for a user's GGUF file, its size."""
     return sum(
@@ -51,9 +47,11 @@ def available_memory_mb() -> int | None:
         return None
 
 
-def fetch_weights(settings: Settings, *names: str, quiet: bool) -> None:
-    """Download the weights of those models that run in this process, by default of all agents."""
-    for model in local_models(settings, *names):
+def prepare_models(settings: Settings, *, quiet: bool) -> None:
+    """Say which models were chosen, unless the user named them, and download those that run in this process."""
+    if not quiet:
+        announce_profile(settings)
+    for model in local_models(settings):
         fetch_model(model, quiet=quiet)
 
 
@@ -63,7 +61,8 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
     If those of the default profile cannot be downloaded, these are the settings of the profile `tiny`.
     """
     try:
-        fetch_weights(settings, settings.fast.model, quiet=quiet)
+        for model in local_models(settings, settings.fast.model):
+            fetch_model(model, quiet=quiet)
     except WeightsError as error:
         if settings.profile != "local" or settings.profile_reason.startswith("named by"):
             raise
@@ -72,7 +71,7 @@ def fetch_fast_weights(settings: Settings, *, quiet: bool) -> Settings:
         options = click.get_current_context().params
         changes = parse_sets(options.get("sets") or ())
         settings = load_settings(FALLBACK, config=options.get("config"), **changes)
-        fetch_weights(settings, quiet=quiet)
+        prepare_models(settings, quiet=quiet)
     return settings
 
 
@@ -89,17 +88,23 @@ def fetch_model(model: str, *, quiet: bool, force: bool = False) -> Path:
         display.close()
 
 
-def local_providers(settings: Settings, display: DownloadDisplay) -> dict[str, Provider]:
-    """The local providers; if a question needs a model that is missing, `display` shows the download."""
+def local_providers(
+    settings: Settings, display: DownloadDisplay | None = None, *, copies: int = 0
+) -> dict[str, Provider]:
+    """The providers whose models run in this process: with a display of downloads, or several copies of each model.
+
+    Copies have one thread each unless `local.threads` says otherwise.
+    """
     from odar.providers.local import LocalProvider
 
     return {
         name: LocalProvider(
             name,
             contexts=settings.contexts(name),
-            threads=settings.local.threads,
-            on_progress=display.on_progress,
-            on_message=display.on_message,
+            threads=settings.local.threads or min(copies, 1),
+            copies=max(copies, 1),
+            on_progress=display.on_progress if display else None,
+            on_message=display.on_message if display else None,
         )
         for name, provider in settings.providers.items()
         if provider.kind == "local"

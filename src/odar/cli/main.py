@@ -25,39 +25,35 @@ from odar.errors import (
 
 SECTIONS = {
     "Answer": {
-        "ask": "Answer a question.",
-        "batch": "Answer a file of questions.",
-        "serve": "Answer over HTTP: OpenAI's and Anthropic's APIs.",
+        "ask": ("ask:command", "Answer a question."),
+        "batch": ("batch:command", "Answer a file of questions."),
+        "serve": ("serve:command", "Answer over HTTP: OpenAI's and Anthropic's APIs."),
     },
     "Inspect": {
-        "doctor": "Check what is installed, reachable and configured.",
-        "config": "Show the effective settings and where each came from.",
-        "models": "List the models of the catalogue.",
-        "difficulty": "Show how difficult a question looks, and why.",
-        "traces": "List, show and export recorded traces.",
+        "doctor": ("doctor:command", "Check what is installed, reachable and configured."),
+        "config": ("config:command", "Show the effective settings and where each came from."),
+        "models": ("models:command", "List the models of the catalogue."),
+        "difficulty": ("difficulty:command", "Show how difficult a question looks, and why."),
+        "traces": ("traces:command", "List, show and export recorded traces."),
     },
     "Calibrate": {
-        "advise": "Show what ODAR would save on your own traffic.",
-        "observe": "Show what observed questions say about the cascade.",
-        "feedback": "Mark a recorded answer right or wrong.",
-        "calibrate": "Fit ODAR to your own models and questions.",
-        "certify": "Find the cheapest dial that loses at most so much accuracy.",
-        "train": "Train the difficulty estimator on your own questions.",
+        "advise": ("advise:command", "Show what ODAR would save on your own traffic."),
+        "observe": ("observe:command", "Show what observed questions say about the cascade."),
+        "feedback": ("traces:feedback", "Mark a recorded answer right or wrong."),
+        "calibrate": ("calibrate:command", "Fit ODAR to your own models and questions."),
+        "certify": ("certify:command", "Find the cheapest dial that loses at most so much accuracy."),
+        "train": ("train:command", "Train the difficulty estimator on your own questions."),
     },
     "Evaluate": {
-        "eval": "Record answers once, replay every policy, report.",
+        "eval": ("eval:command", "Record answers once, replay every policy, report."),
     },
     "Set up": {
-        "keys": "Make, list and revoke API keys.",
-        "pull": "Download weights of local models ahead of time.",
+        "keys": ("keys:command", "Make, list and revoke API keys."),
+        "pull": ("local:pull", "Download weights of local models ahead of time."),
     },
 }
-LOCATIONS = {
-    "feedback": "odar.cli.traces:feedback",
-    "pull": "odar.cli.local:pull",
-}
-"""Commands that are not called `command` in the module of their name."""
-COMMANDS = {name: summary for commands in SECTIONS.values() for name, summary in commands.items()}
+"""The place and summary of each command, under the headings of `odar --help`."""
+COMMANDS = {name: summary for commands in SECTIONS.values() for name, (_, summary) in commands.items()}
 EXIT_CODES: tuple[tuple[type[OdarError], int], ...] = (
     (UsageError, 2),
     (ProviderError, 3),
@@ -71,42 +67,36 @@ class LazyGroup(click.Group):
     """A group whose commands are imported when they run.
 
     Args:
-        locations: "module:attribute" of each command.
-        sections: names and summaries of the commands under each heading of `--help`.
+        sections: under each heading of `--help`, the commands by name: "module:attribute", and a summary.
     """
 
-    def __init__(
-        self, *args: Any, locations: Mapping[str, str], sections: Mapping[str, Mapping[str, str]], **kwargs: Any
-    ) -> None:
+    def __init__(self, *args: Any, sections: Mapping[str, Mapping[str, tuple[str, str]]], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._locations = locations
         self._sections = sections
+        self._places = {name: place for commands in sections.values() for name, (place, _) in commands.items()}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self._locations)
+        return list(self._places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        return pkgutil.resolve_name(self._locations[cmd_name]) if cmd_name in self._locations else None
+        """Import the command; raise UnknownName, with a hint, if it is misspelt."""
+        if cmd_name.startswith("-"):
+            return None  # click says that there is no such option
+        if cmd_name not in self._places:
+            raise UnknownName("command", cmd_name, self._places)
+        command: click.Command = pkgutil.resolve_name(f"odar.cli.{self._places[cmd_name]}")
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the lists of `--help` without importing the commands."""
-        longest = max(map(len, self._locations))
+        longest = max(map(len, self._places))
         for heading, commands in self._sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(longest), summary) for name, summary in commands.items()])
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; raise UnknownName, with a hint, if it is misspelt."""
-        if args and args[0] not in self._locations and not args[0].startswith("-"):
-            raise UnknownName("command", args[0], self._locations)
-        return super().resolve_command(ctx, args)
+                formatter.write_dl([(name.ljust(longest), summary) for name, (_, summary) in commands.items()])
 
 
 @click.group(
     cls=LazyGroup,
-    locations={name: LOCATIONS.get(name, f"odar.cli.{name}:command") for name in COMMANDS},
     sections=SECTIONS,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80, "show_default": True},
     epilog='Try: odar ask "Is Paris the capital of France?"   (needs no key)',

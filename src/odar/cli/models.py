@@ -8,7 +8,7 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import notice, plain_table, print_columns, print_json, print_table
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.providers.weights import known_weights, weights_status
 from odar.settings import Settings
 
@@ -48,21 +48,24 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
 
 def _list_local(settings: Settings, *, as_json: bool) -> None:
     """List the models that `odar pull` can download, and their state."""
-    body, rows = [], []
-    for weights in known_weights().values():
-        state, size = weights_status(weights)
-        body.append(
-            {name: getattr(weights, name) for name in ("name", "title", "licence", "memory_mb")}
-            | {"bytes": weights.size, "sha256": [weights.sha256]}
-            | {"state": state, "path": str(weights.path)}
-        )
-        shown = f"partial, {size / 1e6:,.0f} MB" if state == "partial" else state
-        sizes = f"{weights.size / 1e6:,.0f} MB", f"{weights.memory_mb:,} MB"
-        rows.append((_with_agents(weights.name, settings), *sizes, weights.licence, shown))
+    found = {weights: weights_status(weights) for weights in known_weights().values()}
     if as_json:
-        print_json(body)
-    else:
-        print_table(plain_table("model", "disk", "memory", "licence", "state", no_wrap=True), rows)
+        names = ("name", "title", "licence", "memory_mb")
+        rows = [
+            {name: getattr(weights, name) for name in names}
+            | {"bytes": weights.size, "sha256": [weights.sha256], "state": state, "path": str(weights.path)}
+            for weights, (state, _) in found.items()
+        ]
+        print_json(rows)
+        return
+    columns = {
+        "model": [_with_agents(weights.name, settings) for weights in found],
+        "disk": [f"{weights.size / 1e6:,.0f} MB" for weights in found],
+        "memory": [f"{weights.memory_mb:,} MB" for weights in found],
+        "licence": [weights.licence for weights in found],
+        "state": [f"{s}, {size / 1e6:,.0f} MB" if s == "partial" else s for s, size in found.values()],
+    }
+    print_columns(columns, left=("licence", "state"))
 
 
 def _with_agents(model: str, settings: Settings) -> str:

@@ -9,7 +9,7 @@ import click
 
 from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import format_known, notice, print_columns, print_json
-from odar.cli.traces import open_archive, parse_time
+from odar.cli.traces import open_archive
 from odar.settings import Settings
 from odar.traces.observations import agreement_lines, interval_text
 
@@ -32,10 +32,11 @@ def command(since: str | None, resume: bool, as_json: bool, settings: Settings) 
     with open_archive(settings) as archive:
         observations = archive.observations(settings)
         if resume:
-            fallen_back = observations.resume()
-            click.echo("the cascade answers again" if fallen_back else "the cascade had not fallen back to slow")
+            resumed = observations.resume()
+            text = "the cascade answers again" if resumed else "the cascade had not fallen back to slow"
+            print_json({"resumed": resumed}) if as_json else click.echo(text)
             return
-        report = observations.report(since and parse_time(since))
+        report = observations.report(since)
     if as_json:
         print_json(report)
     elif not report["total"]["questions"]:

@@ -8,10 +8,12 @@ import math
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import click
 
+from odar import __version__
 from odar.calibration_file import load_calibration
 from odar.catalogue import Price
 from odar.cli.terminal import notice
@@ -169,3 +171,8 @@ def warn_of_foreign_calibration(settings: Settings) -> None:
 def command_line() -> str:
     """The command line, with passwords in addresses masked."""
     return shlex.join(["odar", *map(masked, sys.argv[1:])])
+
+
+def origin() -> dict[str, str]:
+    """How a file is made, for the file itself: the command, the date and the version of odar."""
+    return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}

@@ -23,7 +23,7 @@ import click
 
 from odar import errors
 from odar.call_prices import call_prices, is_nominal
-from odar.cli.local import available_memory_mb, memory_mb, uses_local_model
+from odar.cli.local import available_memory_mb, local_models, local_providers, memory_mb
 from odar.cli.main import exit_code_of
 from odar.cli.options import COUNT, USD
 from odar.cli.terminal import format_known, notice
@@ -40,7 +40,6 @@ from odar.lab.runs.executor import run as run_work
 from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
-from odar.providers.base import Provider
 from odar.settings import AgentSettings, Settings
 from odar.types import Query
 
@@ -65,6 +64,8 @@ class RunOptions:
     engine: str = "local"
     ray_address: str | None = None
     workers: int = 1
+    quiet: bool = False
+    """Whether there is no progress bar, because of --json or --quiet."""
 
 
 def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
@@ -89,7 +90,7 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
         @functools.wraps(command)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             given = {each.name: kwargs.pop(each.name) for each in fields(RunOptions) if each.name in kwargs}
-            return command(*args, run=RunOptions(**given), **kwargs)
+            return command(*args, run=RunOptions(**{"quiet": kwargs.get("as_json", False), **given}), **kwargs)
 
         decorated: Callable[..., Any] = wrapper
         for option in reversed(options):
@@ -103,7 +104,7 @@ def run_options(concurrency: int, *, engine: bool = True) -> Callable[[F], F]:
 
 
 def record_questions(
-    run: RunOptions, settings: Settings, questions: list[Question], data: str, *, quiet: bool
+    run: RunOptions, settings: Settings, questions: list[Question], data: str
 ) -> list[RecordedItem]:
     """Let all agents answer questions, and return the items that all of them answered.
 
@@ -118,12 +119,12 @@ def record_questions(
     task_set = question_set(Path(data).stem)
     jobs = [Job(task_set, each, folds.get(each.id, 0), SEED) for each in questions]
     recorded = settings.with_default_models()
-    _, items, _ = record_in_cache(run, recorded, jobs, "calibration/{}.jsonl", "items", quiet=quiet)
+    _, items, _ = record_in_cache(run, recorded, jobs, "calibration/{}.jsonl")
     return usable_items(items, settings, settings.routing.samples)
 
 
 def record_in_cache(
-    run: RunOptions, settings: Settings, jobs: Sequence[Job], name: str, things: str, *, quiet: bool
+    run: RunOptions, settings: Settings, jobs: Sequence[Job], name: str
 ) -> tuple[int, list[RecordedItem], float]:
     """Let all agents answer the questions of jobs; return the exit code, the finished items, and what was spent.
 
@@ -134,29 +135,27 @@ def record_in_cache(
     header = header_of(odar)
     items = make_items(odar, jobs)
     with Journal(cache_folder() / name.format(header.made_by), header.to_row()) as journal:
-        code = record_items(run, settings, items, journal, things, quiet=quiet)
+        code = record_items(run, settings, items, journal)
         spent_usd = sum(entry.cost_usd or 0.0 for entry in journal.entries.values())
         return code, [item_from_json(row) for row in journal.rows(item.key for item in items)], spent_usd
 
 
-def record_items(
-    run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal, things: str, *, quiet: bool
-) -> int:
+def record_items(run: RunOptions, settings: Settings, items: Sequence[WorkItem], journal: Journal) -> int:
     """Let all agents answer every item that is not in the journal, report failures, and return the exit code.
 
     A local model runs once on each core of this process, or once in each Ray worker.
     """
     expected = expected_cost(settings, [item.payload for item in journal.missing(items)])
     open_providers = None
-    if uses_local_model(settings):
+    if local_models(settings):
         settings = with_long_timeouts(settings)
         if run.engine == "ray":
             run = replace(run, concurrency=run.workers)
         else:
             run = replace(run, concurrency=copy_count(settings))
-            open_providers = open_copies
+            open_providers = partial(local_providers, copies=run.concurrency)
     work = partial(open_collect_work, settings, open_providers)
-    done, failed = run_items(run, settings, items, journal, work, things, expected, quiet=quiet)
+    done, failed = run_items(run, settings, items, journal, work, expected)
     report_failures(failed, done)
     return exit_code(failed, done.stopped)
 
@@ -167,19 +166,16 @@ def run_items(
     items: Sequence[WorkItem],
     journal: Journal,
     work: OpenWork,
-    things: str,
     expected: str = "",
-    *,
-    quiet: bool,
 ) -> tuple[Progress, dict[str, Mapping[str, Any]]]:
     """Do the work on every item that is not in the journal; return the progress and the errors by item.
 
-    `things` and `expected` are those of `confirm_run`.
+    `expected` is that of `confirm_run`.
     """
     todo = journal.missing(items)
-    confirm_run(run, settings, todo, len(items), things, expected)
+    confirm_run(run, settings, todo, len(items), expected)
     try:
-        with progress_bar(len(items), len(items) - len(todo), quiet=quiet) as on_progress:
+        with progress_bar(len(items), len(items) - len(todo), quiet=run.quiet) as on_progress:
             running = run_work(
                 items,
                 on_engine(run, work),
@@ -200,14 +196,11 @@ def run_items(
 # --- before a run ------------------------------------------------------------------------------------------------
 
 
-def confirm_run(
-    run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, things: str, expected: str
-) -> None:
+def confirm_run(run: RunOptions, settings: Settings, todo: Sequence[WorkItem], total: int, expected: str) -> None:
     """Check rate limits, print the maximum cost, and ask for consent if there is a cost and no budget.
 
     Args:
         todo: the items that are not in the journal yet, of `total` in all.
-        things: what the items are called in the message, such as "questions".
         expected: what it takes besides the maximum cost; ends in ", " or ": ".
 
     Raises:
@@ -221,7 +214,7 @@ def confirm_run(
     unknown = None in costs
     if todo:
         price = "an unknown amount: a price is missing" if unknown else f"at most ${known:.4f}"
-        notice(f"{len(todo)} of {total} {things} to answer, {expected}{price}")
+        notice(f"{len(todo)} of {total} questions to answer, {expected}{price}")
     if run.budget is None and (unknown or known) and not run.yes:
         if not sys.stdin.isatty():
             raise InputError("this costs money; add --budget USD or --yes to go on")
@@ -281,19 +274,6 @@ def copy_count(settings: Settings) -> int:
     needed = memory_mb(settings)
     fitting = MAX_COPIES if available is None or not needed else available // needed
     return max(1, min(usable_cores() // (settings.local.threads or 1), MAX_COPIES, fitting))
-
-
-def open_copies(settings: Settings) -> Mapping[str, Provider]:
-    """The local providers, each with several copies of its models."""
-    from odar.providers.local import LocalProvider
-
-    threads = settings.local.threads or 1
-    copies = copy_count(settings)
-    return {
-        name: LocalProvider(name, threads=threads, contexts=settings.contexts(name), copies=copies)
-        for name, each in settings.providers.items()
-        if each.kind == "local"
-    }
 
 
 # --- progress and failures ---------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from odar.cli.local import fetch_weights
-from odar.cli.options import agent_options, announce_profile, settings_options, warn_of_foreign_calibration
+from odar.cli.local import prepare_models
+from odar.cli.options import agent_options, settings_options, warn_of_foreign_calibration
 from odar.cli.terminal import notice
 from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
@@ -79,9 +79,8 @@ def command(settings: Settings) -> None:
     bound = _bind(gateway.host, gateway.port)
     log_is_text = gateway.log_format == "text"
     if log_is_text:
-        announce_profile(settings)
         warn_of_foreign_calibration(settings)
-    fetch_weights(settings, quiet=not log_is_text)  # before the first request
+    prepare_models(settings, quiet=not log_is_text)  # before the first request
     bound.listen(2048)  # from now on clients wait instead of being refused
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 

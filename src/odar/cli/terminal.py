@@ -17,7 +17,6 @@ from odar.errors import one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 _REPLACEMENTS: dict[int, str] = {
     **{code: "�" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"},
@@ -64,18 +63,6 @@ def format_known(value: float | None, spec: str, unknown: str = "unknown") -> st
     return unknown if value is None or math.isnan(value) else spec.format(value)
 
 
-def print_table(table: Table, rows: Iterable[Iterable[str]] = ()) -> None:
-    """Add rows and print a table to standard output; columns that do not wrap are cut only on a terminal."""
-    from rich.console import Console
-    from rich.text import Text
-
-    for row in rows:
-        table.add_row(*(Text(strip_control_chars(cell)) for cell in row))
-    piped = not sys.stdout.isatty()
-    width = 100_000 if piped and any(column.no_wrap for column in table.columns) else None
-    Console(highlight=False, width=width).print(table)
-
-
 def page_console(*, stderr: bool = False) -> Console:
     """A console of 80 columns, which prints brackets as they are."""
     from rich.console import Console
@@ -83,48 +70,51 @@ def page_console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, width=WIDTH, highlight=False, markup=False)
 
 
-def print_columns(columns: Mapping[str, Sequence[str]], *, left: Container[str] = (), gap: int = 1) -> None:
+def print_columns(
+    columns: Mapping[str, Sequence[str]], *, left: Container[str] = (), gap: int = 1, folds: bool = False
+) -> None:
     """Print a table by its columns; a terminal gets the first ones that it has room for.
 
-    The first column and those of `left` are aligned to the left, the others, numbers, to the right.
+    The first column and those of `left` are aligned to the left, the others, numbers, to the right. With `folds` a
+    terminal gets all columns; the last one, aligned to the left, is folded.
     """
-    widths = [max(len(each) for each in (title, *cells)) for title, cells in columns.items()]
-    shown = list(columns)
-    if sys.stdout.isatty():
+    from rich.cells import cell_len
+
+    cells = [[title, *map(strip_control_chars, column)] for title, column in columns.items()]
+    widths = [max(map(cell_len, column)) for column in cells]
+    if sys.stdout.isatty() and not folds:
         room = shutil.get_terminal_size().columns + gap
         fitting = sum(total <= room for total in accumulate(width + gap for width in widths))
-        shown = shown[: max(1, fitting)]
-    aligned = [str.ljust if title == shown[0] or title in left else str.rjust for title in shown]
-    printed = [(title, *columns[title]) for title in shown]
-    for number, row in enumerate(zip(*printed, strict=True)):
-        padded = (align(cell, width) for align, cell, width in zip(aligned, row, widths, strict=False))
-        click.secho((" " * gap).join(padded).rstrip(), bold=number == 0)
-    if left_out := list(columns)[len(shown) :]:
+        cells = cells[: max(1, fitting)]
+    for number, row in enumerate(zip(*cells, strict=True)):
+        line = ""
+        for column, (cell, width) in enumerate(zip(row, widths, strict=False)):
+            space = " " * (width - cell_len(cell))
+            if folds and column == len(row) - 1:
+                line += folded(cell, cell_len(line), breaks=True)
+            elif column == 0 or cells[column][0] in left:
+                line += cell + space + " " * gap
+            else:
+                line += space + cell + " " * gap
+        line = line.rstrip()
+        click.echo(click.style(line, bold=True) if number == 0 else line)
+    if left_out := list(columns)[len(cells) :]:
         notice(f"a wider terminal, or a pipe, also shows: {', '.join(left_out)}")
 
 
-def plain_table(*columns: str, gap: int = 1, right: Container[str] = (), **options: Any) -> Table:
-    """A table with these columns, those of `right` aligned to the right; `options` apply to every column."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="bold")
-    for title in columns:
-        table.add_column(title, justify="right" if title in right else "left", **options)
-    return table
-
-
-def folded(text: str, indent: int = 0, *, stderr: bool = False) -> str:
+def folded(text: str, indent: int = 0, *, stderr: bool = False, breaks: bool = False) -> str:
     """A text folded between words to the width of the terminal; unchanged in a pipe.
 
     Args:
         text: one line.
         indent: spaces before the second and further lines; the caller prints as much before the first.
         stderr: whether it goes to standard error.
+        breaks: whether words that are longer than a line are broken; a path is easier to copy in one piece.
     """
     if not (sys.stderr if stderr else sys.stdout).isatty():
         return text
-    width = max(20, shutil.get_terminal_size().columns - indent)
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+    width = max(10, shutil.get_terminal_size().columns - indent)
+    lines = textwrap.wrap(text, width, break_long_words=breaks, break_on_hyphens=False)
     return ("\n" + " " * indent).join(lines)
 
 
@@ -133,9 +123,10 @@ def notice(text: str) -> None:
     click.echo(folded(f"odar: {text}", 6, stderr=True), err=True)
 
 
-def print_text(text: str) -> None:
-    """Print a text, folded to 80 columns."""
-    click.echo(click.wrap_text(text, WIDTH))
+def print_text(text: str, **style: Any) -> None:
+    """Print a text, folded to 80 columns, in the style of `click.secho`."""
+    folded_text = click.wrap_text(text, WIDTH)
+    click.echo(click.style(folded_text, **style) if style else folded_text)
 
 
 def print_facts(facts: Iterable[tuple[str, str]], *, stderr: bool = False) -> None:

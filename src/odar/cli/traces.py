@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import functools
 import json
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 import click
 
 from odar.cli.explain import document_facts, print_document, text_of
 from odar.cli.options import FILE, USD, json_option, settings_options
-from odar.cli.terminal import format_known, notice, page_console, plain_table, print_json, print_table
+from odar.cli.terminal import format_known, notice, print_columns, print_json, print_text
 from odar.errors import InputError, plural
 from odar.settings import Settings
 from odar.traces.archive import Archive
@@ -26,10 +23,6 @@ from odar.traces.overview import warnings_of
 from odar.traces.story import spend_line
 
 F = TypeVar("F", bound=Callable[..., Any])
-_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_COLUMNS = {"trace": 8, "started": 14, "path": 6, "d": 4, "calls": 5, "cost": 10, "time": 6, "": 1}
-"""Columns that are never cut, and their least widths; the column of models has the rest of a terminal."""
-_RIGHT_ALIGNED = ("d", "calls", "cost", "time")
 
 
 def filter_options(command: F) -> F:
@@ -46,10 +39,9 @@ def filter_options(command: F) -> F:
     @click.option("--feedback", type=click.Choice(get_args(Mark)), help="With this feedback.")
     @click.option("--text", metavar="TEXT", help="Contained in question or answer; needs store.content = true.")
     @functools.wraps(command)
-    def wrapper(*args: Any, since: str | None, until: str | None, **kwargs: Any) -> Any:
-        others = {name: kwargs.pop(name) for name in Filter.__struct_fields__ if name in kwargs}
-        conditions = Filter(since=since and parse_time(since), until=until and parse_time(until), **others)
-        return command(*args, conditions=conditions, **kwargs)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs.pop(name) for name in Filter.__struct_fields__ if name in kwargs}
+        return command(*args, conditions=Filter(**given), **kwargs)
 
     return wrapper  # type: ignore[return-value]  # click's decorators do not carry the signature through
 
@@ -144,23 +136,6 @@ def export(conditions: Filter, out: str, settings: Settings) -> None:
         notice(f"{plural(count, 'trace')} to {out}")
 
 
-def parse_time(text: str, now: datetime | None = None) -> str:
-    """A time as ISO 8601; "36h" is 36 hours ago.
-
-    >>> parse_time("36h", datetime(2026, 11, 15, 12, tzinfo=UTC))
-    '2026-11-14T00:00:00+00:00'
-    """
-    if match := re.fullmatch(r"(\d+)([mhdw])", text):
-        try:
-            span = timedelta(**{_UNITS[match[2]]: int(match[1])})
-            return ((now or datetime.now(UTC)) - span).isoformat()
-        except OverflowError:
-            raise InputError(f"time {text!r} is too long ago") from None
-    if not text[:1].isdigit():
-        raise InputError(f"time {text!r} is neither an age, such as 36h or 7d, nor ISO 8601, such as 2026-11-15")
-    return text
-
-
 @contextmanager
 def open_archive(settings: Settings) -> Iterator[Archive]:
     with Database(settings.store) as database:
@@ -168,33 +143,25 @@ def open_archive(settings: Settings) -> Iterator[Archive]:
 
 
 def _print_list(traces: Sequence[dict[str, Any]]) -> None:
-    table = plain_table()
-    for title, width in _COLUMNS.items():
-        justify: Literal["left", "right"] = "right" if title in _RIGHT_ALIGNED else "left"
-        table.add_column(title, min_width=width, no_wrap=True, justify=justify)
-    table.add_column("models", no_wrap=True, ratio=1)
-    table.expand = sys.stdout.isatty()
-    rows = (
-        (
-            trace["id"][: _COLUMNS["trace"]],
-            f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}",
-            trace["path"] or "-",
-            format_known(trace["difficulty"], "{:.2f}", "-"),
-            str(trace["calls"]),
-            spend_line(trace["cost_usd"], None, "unknown"),
-            f"{trace['seconds']:.2f}s",
-            _marks(trace),
-            ", ".join(trace["models"]),
-        )
-        for trace in traces
-    )
-    print_table(table, rows)
+    columns = {
+        "trace": [trace["id"][:8] for trace in traces],
+        "started": [f"{trace['started_at'][5:10]} {trace['started_at'][11:19]}" for trace in traces],
+        "path": [trace["path"] or "-" for trace in traces],
+        "d": [format_known(trace["difficulty"], "{:.2f}", "-") for trace in traces],
+        "calls": [str(trace["calls"]) for trace in traces],
+        "cost": [spend_line(trace["cost_usd"], None, "unknown") for trace in traces],
+        "time": [f"{trace['seconds']:.2f}s" for trace in traces],
+        "": [_marks(trace) for trace in traces],
+        "models": [", ".join(trace["models"]) for trace in traces],
+    }
+    print_columns(columns, left=("started", "path", ""), folds=True)
 
 
 def _trace_facts(trace: dict[str, Any], *, verbose: bool) -> Iterator[tuple[str, str]]:
     document = trace["document"]
-    for name, key in (("trace", "id"), ("started", "started_at"), ("profile", "profile")):
-        yield name, trace[key]
+    yield "trace", trace["id"]
+    yield "started", trace["started_at"]
+    yield "profile", document["profile"]
     if trace["status"] != "ok":
         yield trace["status"], trace["error"] or "no reason given"
     yield "question", text_of(document["query"], "text")
@@ -221,41 +188,47 @@ def _marks(trace: dict[str, Any]) -> str:
 def _print_summary(overview: dict[str, Any]) -> None:
     """Print totals of many traces: paths, spending, savings, cut-off answers, agreement."""
     savings, queries = overview["savings"], overview["queries"]
-    columns = ("dollars", "calls", "slow calls")
-    table = plain_table("", *columns, right=columns)
-    rows = {
-        "actual": ("cost_usd", "calls", "slow_calls", ""),
-        "always slow": ("always_slow_usd", "questions", "questions", ""),
-        "saved": ("usd_saved", "calls_saved", "slow_calls_saved", "+"),
-    }
-    for name, (usd, calls, slow_calls, sign) in rows.items():
-        whole = (f"{savings[key]:{sign},.0f}" for key in (calls, slow_calls))
-        table.add_row(name, format_known(savings[usd], f"{{:{sign}.4f}}"), *whole)
+    # paths and spending
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"
     if overview["cost_unknown"]:
         known = f"{spent}; the" if overview["cost_usd"] else "the"
         spent = f"{known} cost of {overview['cost_unknown']:,} is unknown"
-    console = page_console()
-    console.print(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
-    console.print(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded\n")
+    print_text(f"{plural(queries, 'question')} ({shares}), {overview['calls_per_query']:.2f} calls each")
+    print_text(f"{spent}; {overview['errors']} failed, {overview['degraded']} degraded")
+    click.echo()
+    # against asking slow every time
+    dollars = [format_known(savings[name], "{:.4f}") for name in ("cost_usd", "always_slow_usd")]
+    columns = {
+        "": ["actual", "always slow", "saved"],
+        "dollars": [*dollars, format_known(savings["usd_saved"], "{:+.4f}")],
+        "calls": [f"{savings['calls']:,}", f"{savings['questions']:,}", f"{savings['calls_saved']:+,}"],
+        "slow calls": [
+            f"{savings['slow_calls']:,}",
+            f"{savings['questions']:,}",
+            f"{savings['slow_calls_saved']:+,}",
+        ],
+    }
     if savings["questions"]:
-        console.print(table)
+        print_columns(columns)
     else:
-        console.print("no question whose path ODAR chose: nothing to compare with always asking slow")
+        print_text("no question whose path ODAR chose: nothing to compare with always asking slow")
     if savings["unpriced"]:
-        console.print(f"without {savings['unpriced']:,} questions of unknown cost")
+        print_text(f"without {savings['unpriced']:,} questions of unknown cost")
+    # what was asked, and what was cut off
     changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
-    console.print(f"\nfast answer changed by another agent: {changed}")
+    click.echo(f"\nfast answer changed by another agent: {changed}")
     for stages, count in overview["stages"].items():
-        console.print(f"asked {stages.replace(',', ', ')}: {count:,}")
+        print_text(f"asked {stages.replace(',', ', ')}: {count:,}")
     for agent, each in overview["cut_off"].items():
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
-        console.print(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+        print_text(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
+    # what to know about these figures
     if savings["questions"]:
-        console.print(f"\n{savings['assumption']}", style="dim")
+        click.echo()
+        print_text(savings["assumption"], dim=True)
     for warning in overview["warnings"]:
-        console.print(f"warning: {warning}", style="yellow")
+        print_text(f"warning: {warning}", fg="yellow")
     observed = overview["observation"]
     if observed["total"]["questions"]:
         agreement = interval_text(observed["total"]["agreement"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,8 +14,7 @@ from msgspec import Meta
 from rich.console import Console
 from rich.progress import Progress
 
-from odar import __version__
-from odar.cli.options import FILE, command_line, json_option, settings_options
+from odar.cli.options import FILE, json_option, origin, settings_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
@@ -84,9 +82,7 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
         notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
     # write it, with its origin
-    date = datetime.now(UTC).date().isoformat()
-    made = {"made_by": command_line(), "data": data, "rows": len(rows), "date": date}
-    about = {**made, "odar": __version__, "held_out": report}
+    about = {**origin(), "data": data, "rows": len(rows), "held_out": report}
     with atomic_write(Path(out)) as draft:
         replace(model, about=about).save(draft)
     if not as_json:

@@ -95,13 +95,15 @@ def estimate_turn(estimator: Estimator, query: Query, *, parse: bool = True) -> 
     return replace(own, difficulty=inherited, contributions=(*own.contributions, share))
 
 
+def _learned() -> Estimator:
+    from odar.difficulty.estimator import shipped_estimator  # which imports this module
+
+    return shipped_estimator()
+
+
 ESTIMATORS: Registry[Callable[[], Estimator]] = Registry(
     "estimator",
-    {
-        "constant": ConstantEstimator,
-        "learned": "odar.difficulty.estimator:shipped_estimator",
-        "length": LengthEstimator,
-    },
+    {"constant": ConstantEstimator, "learned": _learned, "length": LengthEstimator},
     group="odar.estimators",
 )
 """Estimators by name; each entry makes one when called without arguments."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import cast
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.text import DATA, cached_by_word
-from odar.errors import InputError
 from odar.formats import check_format
 from odar.types import Query
 
@@ -26,6 +26,7 @@ _IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text is eq
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 
+@dataclass(frozen=True)
 class LinearDomainClassifier:
     """Softmax regression on hashed word uni- and bigrams.
 
@@ -38,14 +39,8 @@ class LinearDomainClassifier:
     1.0
     """
 
-    def __init__(self, weights: NDArray[np.floating], bias: NDArray[np.floating]) -> None:
-        if weights.shape != (BUCKETS, len(DOMAINS)) or bias.shape != (len(DOMAINS),):
-            raise InputError(
-                f"domain weights of shape {weights.shape} and {bias.shape}; expected ({BUCKETS}, "
-                f"{len(DOMAINS)}) and ({len(DOMAINS)},): retrain with scripts/training/train_domain.py"
-            )
-        self.weights = weights
-        self.bias = bias
+    weights: NDArray[np.floating]
+    bias: NDArray[np.floating]
 
     def probabilities(self, query: Query) -> NDArray[np.float64]:
         """The probability of each of `DOMAINS`."""

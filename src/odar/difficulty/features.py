@@ -29,7 +29,6 @@ from odar.difficulty.text import (
     cached_by_word,
     clean,
     count_syllables,
-    has_latex,
     mask_latex,
     terms,
     word_lengths,
@@ -134,18 +133,15 @@ def readability(masked: str) -> float:
     return min(20.0, max(0.0, grade))
 
 
-def has_digit(text: str) -> float:
-    """f7: whether any digit appears."""
-    return float(_DIGIT.search(text) is not None)
-
-
 def has_math_symbol(text: str) -> float:
     """f8: whether a mathematical symbol or LaTeX appears; a hyphen in a word is not a minus sign.
 
     >>> has_math_symbol("a well-known 10-year plan"), has_math_symbol("x-1"), has_math_symbol("a ≤ b")
     (0.0, 1.0, 1.0)
     """
-    return float(bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or has_latex(text)))
+    return float(
+        bool(_MATH_SYMBOL.search(text) or ("-" in text and _MINUS.search(text)) or mask_latex(text) != text)
+    )
 
 
 @cache
@@ -179,7 +175,7 @@ def difficulty_density(text: str) -> float:
     """
     lower = text.lower()
     # `in` first: most queries have no marker, and the pattern for a whole word takes thirty times as long
-    patterns = [pattern for marker, pattern in _marker_patterns() if marker in lower]
+    patterns = [pattern for marker, pattern in markers().items() if marker in lower]
     count = sum(pattern.search(lower) is not None for pattern in patterns) if patterns else 0
     return count / len(text.split()) if count else 0.0
 
@@ -193,11 +189,6 @@ def is_multiple_choice(text: str) -> float:
     if "A" in text and "B" in text and {"A", "B"} <= set(_OPTION.findall(text)):
         return 1.0
     return float(":" in text and _OPTIONS_HEADING.search(text) is not None)
-
-
-def is_open_ended(text: str, multiple_choice: float) -> float:
-    """f20: whether the query begins with an interrogative and has no options."""
-    return float(not multiple_choice and _INTERROGATIVE.match(text) is not None)
 
 
 def is_proof(text: str) -> float:
@@ -218,20 +209,15 @@ def vocabularies() -> dict[str, dict[str, float]]:
 
 
 @cache
-def markers() -> tuple[str, ...]:
-    """The 47 difficulty markers H."""
+def markers() -> dict[str, re.Pattern[str]]:
+    """The 47 difficulty markers H, with the pattern of each as a whole word."""
     lines = DATA.joinpath("markers.txt").read_text("utf-8").splitlines()
-    return tuple(line for line in lines if line and not line.startswith("#"))
-
-
-@cache
-def _marker_patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((m, re.compile(rf"\b{re.escape(m)}\b")) for m in markers())
+    return {line: re.compile(rf"\b{re.escape(line)}\b") for line in lines if line and not line.startswith("#")}
 
 
 def phi(query: Query) -> NDArray[np.float64]:
     """φ(x) of one query, shape (24,). All values are finite for any text."""
-    return np.array(parsed_features(query, unparsed_features(query)))
+    return np.array(list_features(query))
 
 
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
@@ -239,24 +225,22 @@ def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
     return np.array([phi(query) for query in queries]).reshape(-1, len(FEATURES))
 
 
-def unparsed_features(query: Query) -> list[float]:
-    """The 21 features that need no parse, and NaN for the other three."""
+def list_features(query: Query, *, parse: bool = True) -> list[float]:
+    """φ(x) as a list; without `parse`, the features `PARSED` are NaN."""
     core = core_question(query)
     text = clean(core.text[:READ_LIMIT])
+    sentences, clauses, depth = analyse(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
     choice = float(bool(core.options)) or is_multiple_choice(text)
-    structural = [math.nan, math.nan, text.count("?"), bool(query.images), math.nan, logical_connectives(text)]
-    semantic = semantic_features(Query(text, query.images), choice)
-    return [*lexical_features(core.text, text), *map(float, structural), *semantic]
-
-
-def parsed_features(query: Query, features: list[float]) -> list[float]:
-    """The features of `unparsed_features` with f9, f10 and f13 filled in."""
-    complete = features.copy()
-    for index, value in zip(
-        PARSED, analyse(mask_latex(clean(core_question(query).text[:READ_LIMIT]))), strict=True
-    ):
-        complete[index] = value
-    return complete
+    return [
+        *lexical_features(core.text, text),
+        sentences,
+        clauses,
+        float(text.count("?")),
+        float(bool(query.images)),
+        depth,
+        logical_connectives(text),
+        *semantic_features(Query(text, query.images), choice),
+    ]
 
 
 def lexical_features(whole: str, text: str) -> list[float]:
@@ -275,7 +259,7 @@ def lexical_features(whole: str, text: str) -> list[float]:
         sum(sizes) / len(sizes) if sizes else 0.0,
         float(max(sizes, default=0)),
         readability(mask_latex(text)),
-        has_digit(text),
+        float(_DIGIT.search(text) is not None),
         has_math_symbol(text),
     ]
 
@@ -299,7 +283,7 @@ def semantic_features(query: Query, choice: float) -> list[float]:
         *(tfidf(counts, vocabulary[field]) for field in FIELDS),
         difficulty_density(text),
         choice,
-        is_open_ended(text, choice),
+        float(not choice and _INTERROGATIVE.match(text) is not None),
         is_proof(text),
         domain[_MATH],
         domain[_CODE],

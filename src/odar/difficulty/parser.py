@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import add, eq
@@ -46,7 +46,7 @@ The estimator clips the three features to the values of 99.5% of its training te
 _LONG_WORD = re.compile(r"\S{60}(?=\S)")
 """The beginning of a word that is cut: splitting off thousands of prefixes would take quadratic time."""
 TABLE_LIMIT = 3_000
-"""Number of chunks (about 6 MB) at which a `ChunkTable` is cleared."""
+"""Number of chunks (about 6 MB) at which the rows that are kept are cleared."""
 _BLOCK = 16
 # One blank after a word belongs to it; every other run of white space is a token.
 _CHUNK = re.compile(r"(?<=\S) |(\S+|\s+)")
@@ -102,11 +102,6 @@ def matmul_in_blocks(x: Vectors, weights: Vectors) -> Vectors:
     return cast(Vectors, np.matmul(padded, weights).reshape(-1, weights.shape[1])[:rows])
 
 
-def matmul_by_row(x: Vectors, weights: Vectors) -> Vectors:
-    """x @ weights; the last digits of a row do not depend on the other rows. Slower for many rows."""
-    return cast(Vectors, np.matmul(x[:, None], weights)[:, 0])
-
-
 class _Maxout:
     """max over pieces of W·x + b, then layer normalisation."""
 
@@ -141,12 +136,11 @@ class _Convolution(_Maxout):
     def __init__(self, arrays: Weights, layer: int) -> None:
         super().__init__(arrays, layer)
         # three matrices side by side: for the token before, the token itself, the token after
-        self._window = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
+        self.window = np.ascontiguousarray(np.concatenate(np.split(self.weights, 3), axis=1))
         self._size = self.weights.shape[1]
 
-    def products(self, x: Vectors, multiply: Callable[[Vectors, Vectors], Vectors] = matmul_in_blocks) -> Vectors:
-        """The contributions of each row to the row after it, to itself and to the row before it."""
-        y = multiply(x, self._window)
+    def products(self, y: Vectors) -> Vectors:
+        """The contributions of each row x to the rows after it, at it and before it, for y = x · window."""
         y[:, self._size : 2 * self._size] += self.bias
         return y
 
@@ -200,7 +194,7 @@ class TokenVectors:
         width = self._mix.width
         x = self._first.combine(table[:, :width], table[:, width:])
         for layer in self._later:
-            x = layer.combine(x, layer.products(x))
+            x = layer.combine(x, layer.products(matmul_in_blocks(x, layer.window)))
         return x
 
     def _rows(self, embedded: Vectors) -> Vectors:
@@ -208,40 +202,8 @@ class TokenVectors:
 
         By row, because the last digits of a BLAS product depend on the position of a row in the matrix.
         """
-        return np.concatenate([embedded, self._first.products(embedded, matmul_by_row)], axis=1)
-
-
-class ChunkTable:
-    """Cache of the rows of a chunk's tokens; a chunk is a word with its punctuation, or white space."""
-
-    def __init__(self, tokenizer: Tokenizer, vectors: TokenVectors) -> None:
-        self._tokenizer = tokenizer
-        self._vectors = vectors
-        self._cache: dict[str, bytes] = {}
-        self._lock = Lock()
-
-    def __call__(self, text: str) -> tuple[list[bytes], list[int]]:
-        """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
-        chunks = split_chunks(text)
-        cached = self._cache
-        known = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
-        if missing := [chunk for chunk in dict.fromkeys(chunks) if chunk not in known]:
-            new = dict(zip(missing, self._embed(missing), strict=True))
-            known |= new
-            with self._lock:
-                if len(self._cache) + len(new) > TABLE_LIMIT:
-                    self._cache = {}
-                self._cache.update(new)
-        rows = [known[chunk] for chunk in chunks]
-        ends = accumulate(len(row) // self._vectors.row_bytes for row in rows)
-        return rows, [end for chunk, end in zip(chunks, ends, strict=True) if "\n" in chunk]
-
-    def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
-        words = list(map(self._tokenizer, chunks))
-        attributes = [self._tokenizer.attributes(word) for part in words for word in part]
-        rows = self._vectors.embed(np.array(attributes, np.uint64).reshape(-1, 4))
-        ends = accumulate((len(part) * self._vectors.row_bytes for part in words), initial=0)
-        return (rows[start:end] for start, end in pairwise(ends))
+        by_row = np.matmul(embedded[:, None], self._first.window)[:, 0]
+        return np.concatenate([embedded, self._first.products(by_row)], axis=1)
 
 
 def split_chunks(text: str) -> list[str]:
@@ -376,17 +338,45 @@ class GreedyParser:
 
 
 class Parser:
-    """The shipped parser: tokens, vectors, trees."""
+    """The shipped parser: tokens, vectors, trees.
+
+    The rows of the tokens of each chunk, which is a word with its punctuation or white space, are kept.
+    """
 
     def __init__(self, rules: Mapping[str, Any], arrays: Weights) -> None:
+        self.tokenizer = Tokenizer(rules)
         self.vectors = TokenVectors(arrays)
-        self.chunks = ChunkTable(Tokenizer(rules), self.vectors)
         self._decode = GreedyParser(arrays)
+        self._cache: dict[str, bytes] = {}
+        self._lock = Lock()
 
     def __call__(self, text: str) -> Parse:
         """The trees of a text. A line break always ends a sentence; the training texts have none."""
-        rows, line_starts = self.chunks(text)
+        rows, line_starts = self.rows(text)
         return self._decode(self.vectors(rows), line_starts)
+
+    def rows(self, text: str) -> tuple[list[bytes], list[int]]:
+        """The rows of the tokens of each chunk of a text, and the indices of tokens that begin a line."""
+        chunks = split_chunks(text)
+        cached = self._cache
+        known = {chunk: cached[chunk] for chunk in chunks if chunk in cached}
+        if missing := [chunk for chunk in dict.fromkeys(chunks) if chunk not in known]:
+            new = dict(zip(missing, self._embed(missing), strict=True))
+            known |= new
+            with self._lock:
+                if len(self._cache) + len(new) > TABLE_LIMIT:
+                    self._cache = {}
+                self._cache.update(new)
+        rows = [known[chunk] for chunk in chunks]
+        ends = accumulate(len(row) // self.vectors.row_bytes for row in rows)
+        return rows, [end for chunk, end in zip(chunks, ends, strict=True) if "\n" in chunk]
+
+    def _embed(self, chunks: Sequence[str]) -> Iterator[bytes]:
+        words = list(map(self.tokenizer, chunks))
+        attributes = [self.tokenizer.attributes(word) for part in words for word in part]
+        rows = self.vectors.embed(np.array(attributes, np.uint64).reshape(-1, 4))
+        ends = accumulate((len(part) * self.vectors.row_bytes for part in words), initial=0)
+        return (rows[start:end] for start, end in pairwise(ends))
 
 
 @cache

@@ -66,13 +66,6 @@ def mask_latex(text: str) -> str:
     return text
 
 
-def has_latex(text: str) -> bool:
-    """Whether the text has a LaTeX block or command."""
-    if "$" not in text and "\\" not in text:
-        return False
-    return _LATEX_COMMAND.search(text) is not None or any(True for _ in _latex_blocks(text))
-
-
 def terms(text: str) -> list[str]:
     """The words of a text in lower case, without accents and digits, as the vocabularies have them.
 
@@ -86,32 +79,25 @@ def terms(text: str) -> list[str]:
 
 
 def _latex_blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each block, in linear time; a regular expression would take quadratic time."""
-    next_closers: dict[str, int] = {}
+    """Yield start and end of each block; a regular expression would take quadratic time."""
     position = 0
     while opener := _OPENER.search(text, position):
-        end = _block_end(text, opener, next_closers)
+        end = _block_end(text, opener)
         if end:
             yield opener.start(), end
         position = end or opener.start() + 1
 
 
-def _block_end(text: str, opener: re.Match[str], next_closers: dict[str, int]) -> int:
-    """The end of the block that begins here, or 0; `next_closers` keeps the next position of each closer."""
+def _block_end(text: str, opener: re.Match[str]) -> int:
+    """The end of the block that begins here, or 0."""
     mark, environment = opener[0], opener[1]
     if mark == "$":
         inline = _INLINE.match(text, opener.start())
         return inline.end() if inline else 0
     closer = rf"\end{{{environment}}}" if environment else _CLOSERS[mark]
     earliest = opener.end() + (0 if environment else 1)
-    latest = opener.end() + _LONGEST_BLOCK
-    if environment:  # of any name, so that there can be many different closers
-        position = text.find(closer, earliest, latest + len(closer))
-    else:
-        position = next_closers.get(closer, 0)
-        if 0 <= position < earliest:
-            position = next_closers[closer] = text.find(closer, earliest)
-    return position + len(closer) if 0 <= position <= latest else 0
+    position = text.find(closer, earliest, opener.end() + _LONGEST_BLOCK + len(closer))
+    return position + len(closer) if position != -1 else 0
 
 
 def cached_by_word(compute: Callable[[str], V]) -> Callable[[str], V]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,8 @@ _MASK = (1 << 64) - 1
 _M = 0xC6A4A7935BD1E995
 
 
-class Word(NamedTuple):
-    """A token's text and its normalised form ("not" for "n't")."""
-
-    text: str
-    norm: str
+Word = tuple[str, str]
+"""A token's text and its normalised form ("not" for "n't")."""
 
 
 class Tokenizer:
@@ -40,12 +37,12 @@ class Tokenizer:
         self._infixes = re.compile(rules["infix"]).finditer
         self._url: Callable[[str], Any] = re.compile(rules["url"]).match
         self._exceptions = {
-            chunk: [Word(text, norm or self._norm(text)) for text, norm in words]
+            chunk: [(text, norm or self._norm(text)) for text, norm in words]
             for chunk, words in rules["exceptions"].items()
         }
         # exceptions with punctuation are also recognised inside a chunk, by their tokens
         self._sequences = {
-            tuple(word.text for word in self._split(chunk, {})): words
+            tuple(text for text, _ in self._split(chunk, {})): words
             for chunk, words in self._exceptions.items()
             if self._prefix(chunk) or self._suffix(chunk) or any(self._infixes(chunk))
         }
@@ -57,8 +54,8 @@ class Tokenizer:
 
     def attributes(self, word: Word) -> tuple[int, int, int, int]:
         """The ids of norm, prefix, suffix and shape."""
-        text = word.text
-        return self._id(word.norm), self._id(text[0]), self._id(text[-3:]), self._id(word_shape(text))
+        text, norm = word
+        return self._id(norm), self._id(text[0]), self._id(text[-3:]), self._id(word_shape(text))
 
     def _norm(self, text: str) -> str:
         return self._norms.get(text) or text.lower()
@@ -67,7 +64,7 @@ class Tokenizer:
         return self._symbols.get(text) or murmur_hash(text.encode())
 
     def _word(self, text: str) -> Word:
-        return Word(text, self._norm(text))
+        return text, self._norm(text)
 
     def _split(self, chunk: str, exceptions: Mapping[str, list[Word]]) -> list[Word]:
         """Split off prefixes and suffixes until the rest is empty or an exception; then split at infixes."""
@@ -76,18 +73,12 @@ class Tokenizer:
         last = -1
         while chunk and len(chunk) != last and chunk not in exceptions:
             last = len(chunk)
-            found = self._prefix(chunk)
-            before = found.end() - found.start() if found else 0
-            if before and chunk[before:] in exceptions:
-                prefixes.append(chunk[:before])
-                chunk = chunk[before:]
-                break
-            found = self._suffix(chunk[before:])
-            after = found.end() - found.start() if found else 0
-            if after and chunk[:-after] in exceptions:
-                suffixes.append(chunk[-after:])
-                chunk = chunk[:-after]
-                break
+            before = len(found[0]) if (found := self._prefix(chunk)) else 0
+            after = 0
+            if not before or chunk[before:] not in exceptions:
+                after = len(found[0]) if (found := self._suffix(chunk[before:])) else 0
+                if after and chunk[:-after] in exceptions:
+                    before = 0
             if before:
                 prefixes.append(chunk[:before])
             if after and before + after <= len(chunk):
@@ -114,21 +105,19 @@ class Tokenizer:
 
     def _merge(self, words: list[Word]) -> list[Word]:
         """Replace token sequences that are exceptions; the longest first, then the leftmost."""
-        texts = [word.text for word in words]
-        spans = [
-            (start, start + length)
-            for length in range(min(self._longest, len(texts)), 0, -1)
-            for start in range(len(texts) - length + 1)
-            if tuple(texts[start : start + length]) in self._sequences
-        ]
-        if not spans:
-            return words
-        taken: set[int] = set()
+        texts = [text for text, _ in words]
         replaced: dict[int, tuple[int, list[Word]]] = {}
-        for start, end in spans:
-            if start not in taken and end - 1 not in taken:
-                replaced[start] = end, self._sequences[tuple(texts[start:end])]
-            taken.update(range(start, end))
+        taken: set[int] = set()
+        for length in range(min(self._longest, len(texts)), 0, -1):
+            for start in range(len(texts) - length + 1):
+                end = start + length
+                new = self._sequences.get(tuple(texts[start:end]))
+                if new is not None:
+                    if start not in taken and end - 1 not in taken:
+                        replaced[start] = end, new
+                    taken.update(range(start, end))
+        if not replaced:
+            return words
         merged = []
         at = 0
         while at < len(words):

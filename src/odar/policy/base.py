@@ -109,20 +109,13 @@ class FixedPolicy(Policy):
         others = [Stage((Ask(agent, plan.n),)) for agent in plan.models if agent not in state.failed]
         if not state.candidates and others:
             stage = next(filter(state.fits, others), others[0])
-            return decision_of(
-                stage, "another agent failed" if state.failed else "the fixed stage does not fit the limits"
-            )
+            reason = "another agent failed" if state.failed else "the fixed stage does not fit the limits"
+            return Decision(stage, reason, final=plan.n == 1)
         return Decision(None, STOP)
 
     def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
         walks: list[Walk] = [(*self.stages[:-1], self.stages[-1].times(n)), (Stage((Ask(FAST, n),)),)]
         return [walk for walk in walks if within_path(walk, max_path)]
-
-
-def decision_of(stage: Stage, reason: str) -> Decision:
-    """The decision to ask a stage; its text is final if it is a single call that checks no other answer."""
-    alone = len(stage.asks) == 1 and stage.calls == 1
-    return Decision(stage, reason, final=alone and not stage.asks[0].verify)
 
 
 def stage_price(stage: Stage, plan: Plan) -> float:

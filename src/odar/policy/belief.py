@@ -21,11 +21,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -200,28 +200,27 @@ class Belief:
         equal = chance + (1 - chance) * lure
         return (1 - equal) / equal + 1e-6
 
-    def ease(self, evidence: Evidence) -> Any:
-        """Expected −θ, by d(x) and by the looks of all answers."""
+    def ease(self, evidence: Evidence) -> tuple[Any, float]:
+        """Mean and standard deviation of −θ, given d(x) and the looks of all answers."""
         weights = self.weights
-        lengths = [_centred(each.length) for each in evidence.opinions if each.length is not None]
-        logprobs = [_centred(each.logprob) for each in evidence.opinions if each.logprob is not None]
-        known = evidence.difficulty is not None
-        shift: Any = weights["hard"] * (evidence.difficulty - weights["usual"]) if known else 0.0
-        for name, values in (("long_hard", lengths), ("sure_easy", logprobs)):
-            if values:
-                shift = shift + weights[name] * sum(values) / _alike(len(values))
-        return shift
-
-    def remaining_spread(self, evidence: Evidence) -> float:
-        """Standard deviation of θ that remains, given d(x) and the looks of all answers."""
-        weights = self.weights
-        lengths = sum(opinion.length is not None for opinion in evidence.opinions)
-        logprobs = sum(opinion.logprob is not None for opinion in evidence.opinions)
-        by_d = 0.0 if evidence.difficulty is None else weights["hard"] * DEVIATION_OF_D
-        by_length = weights["long_hard"] * math.sqrt(lengths / _alike(lengths) / 3)  # a rank has the variance 1/3
-        by_logprob = weights["sure_easy"] * math.sqrt(logprobs / _alike(logprobs) / 3)
-        known = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
-        return math.sqrt(max(weights["spread"] ** 2 - known, LEAST_SPREAD**2))
+        mean: Any = 0.0
+        by_d = 0.0
+        if evidence.difficulty is not None:
+            mean = weights["hard"] * (evidence.difficulty - weights["usual"])
+            by_d = weights["hard"] * DEVIATION_OF_D
+        explained = []
+        for name, ranks in (
+            ("long_hard", [each.length for each in evidence.opinions]),
+            ("sure_easy", [each.logprob for each in evidence.opinions]),
+        ):
+            known = [_centred(rank) for rank in ranks if rank is not None]
+            alike = 1 + (len(known) - 1) * LOOKS_ALIKE  # the best divisor to predict what the ranks have in common
+            if known:
+                mean = mean + weights[name] * sum(known) / alike
+            explained.append(weights[name] * math.sqrt(len(known) / alike / 3))  # a rank has the variance 1/3
+        by_length, by_logprob = explained
+        variance = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
+        return mean, math.sqrt(max(weights["spread"] ** 2 - variance, LEAST_SPREAD**2))
 
     def changed(self, weights: Mapping[str, Any], origin: str) -> Belief:
         """The belief with some other weights.
@@ -244,17 +243,6 @@ class Belief:
         return Belief(json.loads(text)["weights"])
 
 
-class _Match(NamedTuple):
-    """How an opinion relates to those before it."""
-
-    repeat: float
-    """Probability that its agent repeats an earlier answer in place of its own."""
-    echo: Any
-    """Probability that it repeats one, and the one that it then gives is this one."""
-    same: list[Any]
-    """For each earlier opinion, 1 if the answers are equal, else 0."""
-
-
 class Posterior:
     """The belief after some evidence, by Bayes' rule.
 
@@ -267,13 +255,14 @@ class Posterior:
         self._belief = belief
         self._opinions = opinions = evidence.opinions
         self._guess = chance_level(evidence.plausible)
-        ease = belief.ease(evidence)
-        spread = belief.remaining_spread(evidence)
+        ease, spread = belief.ease(evidence)
         self._eases = [ease - spread * node for node in NODES]
         # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
         self._density: list[Any] = list(DENSITY)
         self._chances: list[list[Any]] = []
-        self._matches: list[_Match] = []
+        # for each opinion, the probability that its agent repeats an earlier answer in place of its own; that it
+        # repeats one which is equal to this one; and for each earlier opinion, 1 if the answers are equal, else 0
+        self._matches: list[tuple[float, Any, list[Any]]] = []
         for j, opinion in enumerate(opinions):
             chances = belief.chances(opinion.agent, self._eases, belief.looks(opinion), self._guess)
             self._chances.append([right for _, right in chances])
@@ -284,7 +273,7 @@ class Posterior:
             repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
             same = [_equal(opinion.group, each.group) for each in opinions[:j]]
             echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            self._matches.append(_Match(repeat, echo, same))
+            self._matches.append((repeat, echo, same))
         # the joint probability of all opinions with "this answer is right", at each difficulty; each answer counts
         # at the first opinion that gives it, and the first of equally likely ones leads
         variety = belief.variety(evidence.plausible)
@@ -294,7 +283,7 @@ class Posterior:
         total: Any = 0.0
         for h, opinion in enumerate(opinions):
             first: Any = 1.0 * (opinion.group >= 0)
-            for same_group in self._matches[h].same:
+            for same_group in self._matches[h][2]:
                 first = first * (1 - same_group)
             self._right.append([first * value for value in self._likelihoods(h, variety)])
             weight = sum(self._right[-1])
@@ -303,8 +292,13 @@ class Posterior:
             best = best + better * (weight - best)
             self.leader = self.leader + better * (opinion.group - self.leader)
         self._none = self._likelihoods(None, variety)
+        # at any difficulty, no agent knows the answer to a trap
         trap = belief.weights["trap"]
-        self._total = (total + sum(self._none)) * (1 - trap) + self._if_trap() * sum(self._density) * trap
+        lure = belief.weights["lure_trap"]
+        if_trap: Any = 1.0
+        for constant, _ in self._factors(None, (1 - lure) / lure):
+            if_trap = if_trap * constant
+        self._total = (total + sum(self._none)) * (1 - trap) + if_trap * sum(self._density) * trap
         p = sigmoid(belief.weights["p_offset"] + logit(best * (1 - trap) / self._total))
         self.p: Any = p * (self.leader >= 0)
 
@@ -327,33 +321,24 @@ class Posterior:
     def _likelihoods(self, h: int | None, variety: Any) -> list[Any]:
         """Likelihood of all opinions at each difficulty, if number `h` is right; None: if none of them is."""
         values = list(self._density)
-        wrong: Any = 0.0  # wrong answers so far
-        for j, (right, (repeat, echo, same)) in enumerate(zip(self._chances, self._matches, strict=True)):
-            group = self._opinions[j].group
-            is_right: Any = 0.0 if h is None else _equal(group, self._opinions[h].group)
-            answered = 1.0 * (group >= 0)
-            choice = _next_wrong(sum(same), wrong, variety)
-            # P(opinion j) = constant + slope · P(right): a repetition, no answer, or an answer of its own
-            own = (1 - repeat) * answered
-            constant = echo + own * (1 - is_right) * choice + (1 - answered)
-            slope = own * (is_right - (1 - is_right) * choice)
+        for right, (constant, slope) in zip(self._chances, self._factors(h, variety), strict=True):
             values = [value * (constant + slope * r) for value, r in zip(values, right, strict=True)]
-            wrong = wrong + answered * (1 - is_right)
         return values
 
-    def _if_trap(self) -> Any:
-        """Likelihood of all opinions if the question is a trap, at any difficulty."""
-        equal = self._belief.weights["lure_trap"]
-        variety = (1 - equal) / equal
-        value: Any = 1.0
-        before: Any = 0.0
+    def _factors(self, h: int | None, variety: Any) -> Iterator[tuple[Any, Any]]:
+        """Yield for each opinion, if number `h` is right, P(this opinion, given those before it) as constant and
+        slope of a line in P(right): it is a repetition, no answer, or an answer of its own."""
+        wrong: Any = 0.0  # wrong answers so far
         for opinion, (repeat, echo, same) in zip(self._opinions, self._matches, strict=True):
+            is_right: Any = 0.0 if h is None else _equal(opinion.group, self._opinions[h].group)
             answered = 1.0 * (opinion.group >= 0)
-            value = value * (
-                echo + (1 - repeat) * answered * _next_wrong(sum(same), before, variety) + (1 - answered)
+            choice = _next_wrong(sum(same), wrong, variety)
+            own = (1 - repeat) * answered
+            yield (
+                echo + own * (1 - is_right) * choice + (1 - answered),
+                own * (is_right - (1 - is_right) * choice),
             )
-            before = before + answered
-        return value
+            wrong = wrong + answered * (1 - is_right)
 
 
 def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:
@@ -366,14 +351,7 @@ def _next_wrong(equal: Any, before: Any, variety: Any) -> Any:
 
 def _strength(share: Any, spread: float) -> Any:
     """The x for which the mean of σ(x − θ) over all questions is this share."""
-    if isinstance(share, np.ndarray):
-        return _solve(share, spread)
-    return _solve_number(float(share), spread)
-
-
-@lru_cache(maxsize=4096)
-def _solve_number(share: float, spread: float) -> float:
-    return float(_solve(share, spread))
+    return _solve(share, spread) if isinstance(share, np.ndarray) else _solve_number(float(share), spread)
 
 
 def _solve(share: Any, spread: float) -> Any:
@@ -386,6 +364,9 @@ def _solve(share: Any, spread: float) -> Any:
         slope: Any = sum(weight * share * (1 - share) for weight, share in zip(DENSITY, shares, strict=True))
         x = x - (mean - target) / slope
     return x
+
+
+_solve_number = lru_cache(maxsize=4096)(_solve)
 
 
 def chance_level(plausible: Any) -> Any:
@@ -415,11 +396,6 @@ def _equal(a: Any, b: Any) -> Any:
 def _centred(rank: Any) -> Any:
     """A rank on the scale from −1 to 1; 0 if it is unknown."""
     return 0.0 if rank is None else 2 * rank - 1
-
-
-def _alike(number: int) -> float:
-    """Divisor of a sum of ranks that gives the best prediction of what the ranks have in common."""
-    return 1 + (number - 1) * LOOKS_ALIKE
 
 
 def _exp(x: Any) -> Any:

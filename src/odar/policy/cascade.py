@@ -97,7 +97,7 @@ class CascadePolicy(Policy):
     def posterior(self, state: State) -> Posterior:
         plan = state.plan
         return self.belief.posterior(
-            Evidence(state.opinions, plausible=plan.plausible or 0, difficulty=plan.estimate.difficulty)
+            Evidence(state.opinions, plausible=plan.plausible, difficulty=plan.estimate.difficulty)
         )
 
     def verdict(self, state: State) -> Verdict | None:
@@ -109,7 +109,7 @@ class CascadePolicy(Policy):
             return None
         winner = max(members, key=lambda i: (opinions[i].agent.skill, -i))
         agree = f"{len(members)} of {len(opinions)} answers agree" if len(opinions) > 1 else "the only answer"
-        if not _is_open_ended(state):
+        if state.plan.kind != Kind.OPEN_ENDED:  # which has no right answer
             agree = f"{posterior.p:.0%} likely right; {agree}"
         weights = tuple(float(opinion.group == posterior.leader) * posterior.p for opinion in opinions)
         return Verdict(winner, "belief", agree, weights)
@@ -119,7 +119,7 @@ class CascadePolicy(Policy):
         plan = state.plan
         posterior = self.posterior(state)
         # is there a choice?
-        if plan.keep or plan.one_call:
+        if plan.one_call:
             return self._one_call(state, posterior)
         p = posterior.p if state.candidates else None
         if plan.kind == Kind.SHORT and any(map(_is_prose, state.candidates)):
@@ -151,13 +151,21 @@ class CascadePolicy(Policy):
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
         """Ask the agent that is worth most, and then stop: no second opinion (SPEC 9.3b)."""
         plan = state.plan
+        open_ended = plan.kind == Kind.OPEN_ENDED  # without a right answer, so that p means nothing
         if state.candidates:
-            return Decision(None, "one call is enough", p=None if _is_open_ended(state) else posterior.p)
-        stages = self._one_call_stages(state)
+            return Decision(None, "one call is enough", p=None if open_ended else posterior.p)
+        # the agent of a tool loop if it did not fail, else any that may answer alone
+        usable = [agent for agent in plan.models if agent not in state.failed]
+        if plan.keep in usable:
+            usable = [plan.keep]
+        calls = [Stage((Ask(agent, plan.n),)) for agent in usable]
+        stages = [stage for stage in calls if self._may_ask(stage, state)]
+        if not stages and not state.failed:  # the cheapest one, which fails with the limit named
+            stages = sorted(calls, key=lambda stage: stage_price(stage, plan))[:1]
         if not stages:
             return Decision(None, "no agent is left")
         chances = {stage: posterior.q(self.agents[stage.asks[0].agent].on(plan.kind)) for stage in stages}
-        if _is_open_ended(state):
+        if open_ended:
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
@@ -172,7 +180,7 @@ class CascadePolicy(Policy):
 
     def describe_thresholds(self, plan: Plan) -> list[str]:
         """The thresholds on d(x) and p in words; empty if one call is enough."""
-        if plan.keep or plan.one_call:
+        if plan.one_call:
             return []
         return self.values(plan).thresholds
 
@@ -183,7 +191,7 @@ class CascadePolicy(Policy):
         if decision.stage is None:
             return 0.0
         price = stage_price(decision.stage, plan)
-        if plan.keep or plan.one_call or decision.stage not in self.stages:
+        if plan.one_call or decision.stage not in self.stages:
             return price
         reached = self._reached(state)
         number = self.stages.index(decision.stage, reached[-1] + 1 if reached else 0)
@@ -217,12 +225,12 @@ class CascadePolicy(Policy):
 
     def has_values(self, plan: Plan) -> bool:
         """Whether the values for a question are known already, or not needed."""
-        return bool(plan.keep) or plan.one_call or self._key(plan) in self._values
+        return plan.one_call or self._key(plan) in self._values
 
     def _key(self, plan: Plan) -> _Key:
         known = any(name == plan.kind for agent in self.agents.values() for name, _ in agent.by_kind)
         levels = tuple([price_level(stage_price(stage, plan), plan.value_usd) for stage in self.stages])
-        return plan.kind if known else "", min(plan.plausible or 0, MAX_PLAUSIBLE), levels
+        return plan.kind if known else "", min(plan.plausible, MAX_PLAUSIBLE), levels
 
     def simulation(self, plausible: int, kind: str = "") -> Simulation:
         """What may happen in the cascade to questions of one kind, which is empty if no skill by kind is known.
@@ -234,12 +242,7 @@ class CascadePolicy(Policy):
                 [self.agents[ask.agent].on(kind) for ask in stage.asks for _ in range(ask.samples)]
                 for stage in self.stages
             ]
-            possible = [
-                reached
-                for size in range(len(self.stages) + 1)
-                for reached in combinations(range(len(self.stages)), size)
-                if within_samples([self.stages[number] for number in reached], self.max_samples)
-            ]
+            possible = _reachable(self.stages, tuple(self.max_samples.items()))
             self._simulations[kind, plausible] = Simulation.run(self.belief, agents, plausible, possible)
         return self._simulations[kind, plausible]
 
@@ -259,24 +262,6 @@ class CascadePolicy(Policy):
             if ask.agent not in models or ask.agent in state.failed or (ask.verify and not state.candidates):
                 return False
         return within_samples((*state.stages, stage), self.max_samples) and state.fits(stage)
-
-    def _one_call_stages(self, state: State) -> list[Stage]:
-        """One call to each agent that may answer alone; the agent of a tool loop if it did not fail.
-
-        If none fits the limits, the first call is the cheapest one, which fails with the limit named.
-        """
-        plan = state.plan
-        usable = [agent for agent in plan.models if agent not in state.failed]
-        if plan.keep in usable:
-            usable = [plan.keep]
-        stages = [Stage((Ask(agent, plan.n),)) for agent in usable]
-        cheapest = [] if state.failed else sorted(stages, key=lambda stage: stage_price(stage, plan))[:1]
-        return [stage for stage in stages if self._may_ask(stage, state)] or cheapest
-
-
-def _is_open_ended(state: State) -> bool:
-    """Whether the request has no right answer, so that p means nothing."""
-    return state.plan.kind == Kind.OPEN_ENDED
 
 
 def _is_single_answer(state: State) -> bool:
@@ -308,18 +293,24 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
 
 
 @lru_cache(maxsize=256)
+def _reachable(stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]]) -> tuple[Reached, ...]:
+    """The states of a cascade, those with fewer stages first."""
+    subsets = (each for size in range(len(stages) + 1) for each in combinations(range(len(stages)), size))
+    most = dict(samples)
+    return tuple(each for each in subsets if within_samples([stages[number] for number in each], most))
+
+
+@lru_cache(maxsize=256)
 def _longest_walks(
-    stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]], max_path: Route | None
+    stages: tuple[Stage, ...], samples: tuple[tuple[str, int], ...], max_path: Route | None
 ) -> tuple[Walk, ...]:
     """The walk with the most calls that ends with each stage, those with more calls first."""
-    most = dict(samples)
-    found: list[Walk] = []
-    for last in range(len(stages)):
-        subsets = (walk for size in range(last + 1) for walk in combinations(stages[:last], size))
-        walks = [(*walk, stages[last]) for walk in subsets]
-        walks = [walk for walk in walks if within_path(walk, max_path) and within_samples(walk, most)]
-        found += sorted(walks, key=_calls)[-1:]
-    return tuple(sorted(found, key=_calls, reverse=True))
+    longest: dict[int, Walk] = {}
+    for reached in _reachable(stages, samples)[1:]:
+        walk = tuple(stages[number] for number in reached)
+        if within_path(walk, max_path) and _calls(walk) >= _calls(longest.get(reached[-1], ())):
+            longest[reached[-1]] = walk
+    return tuple(sorted(longest.values(), key=_calls, reverse=True))
 
 
 def _calls(walk: Iterable[Stage]) -> int:

@@ -286,13 +286,10 @@ class StageValues:
 
 def _ranges(name: str, at: Array, choice: Ints, names: Sequence[str]) -> str:
     """Where each choice begins, as in "stop if p < 0.3, second if p < 0.86, else stop"."""
+    labels = {-1: "stop", **dict(enumerate(names))}
     ends = [i for i in range(1, len(at)) if choice[i] != choice[i - 1]]
-    words = [_words(choice[i - 1], names) + f" if {name} < {at[i]:.2f}" for i in ends]
-    return ", ".join([*words, ("else " if words else "") + _words(choice[-1], names)])
-
-
-def _words(choice: int, names: Sequence[str]) -> str:
-    return "stop" if choice < 0 else names[choice]
+    words = [f"{labels[choice[i - 1]]} if {name} < {at[i]:.2f}" for i in ends]
+    return ", ".join([*words, ("else " if words else "") + labels[choice[-1]]])
 
 
 def _terms_of_q(q: Any) -> tuple[Any, ...]:

@@ -15,11 +15,10 @@ from odar.errors import InputError, plural
 
 NAMES: Mapping[str, float] = {"economy": 25.0, "balanced": 10.0, "quality": 3.0}
 """The named dials, in points."""
-_TARGETS = ("calls", "cost_usd")
 _LEAST_POINTS = 0.001
 _DOLLARS = (1e-9, 1e9)
 """Least and largest value of a right answer and target of a question: beyond them, numbers overflow."""
-_MAX_CALLS = 1000
+_LIMITS = {"value_usd": _DOLLARS, "target_calls": (1, 1000), "target_cost_usd": _DOLLARS}
 _GAIN = 0.25
 """Change of log V for a surplus of one question's target."""
 _MAX_DEBT = 40.0
@@ -59,28 +58,6 @@ class Dial:
         return cls(plural(points, "point"), points)
 
     @classmethod
-    def dollars(cls, value_usd: float) -> Self:
-        """The dial at which a right answer is worth this much."""
-        if not _DOLLARS[0] <= value_usd <= _DOLLARS[1]:
-            raise InputError(f"value_usd = {value_usd} must be between {_DOLLARS[0]:g} and {_DOLLARS[1]:g}")
-        return cls(f"${value_usd:g}", value_usd=value_usd)
-
-    @classmethod
-    def meeting(cls, target: str, value: float) -> Self:
-        """The dial that meets a mean: `calls` or `cost_usd` of a question.
-
-        >>> str(Dial.meeting("calls", 1.8))
-        'target 1.8 calls'
-        """
-        if target not in _TARGETS:
-            raise InputError(f"a target of {target!r}; it can be: {', '.join(_TARGETS)}")
-        least, most = (1, _MAX_CALLS) if target == "calls" else _DOLLARS
-        if not least <= value <= most:
-            raise InputError(f"a target of {value:g} {target} must be between {least:g} and {most:g}")
-        shown = f"{value:g} calls" if target == "calls" else f"${value:g}"
-        return cls(f"target {shown}", target=target, target_value=value)
-
-    @classmethod
     def from_options(
         cls,
         dial: str | float | None = None,
@@ -89,20 +66,34 @@ class Dial:
         target_calls: float | None = None,
         target_cost_usd: float | None = None,
     ) -> Self | None:
-        """The dial that these options set, in any of its forms; None if they set no dial."""
-        given = {
-            "dial": dial, "value_usd": value_usd, "target_calls": target_calls, "target_cost_usd": target_cost_usd
-        }  # fmt: skip
-        named = [name for name, value in given.items() if value is not None]
-        if len(named) > 1:
-            raise InputError(f"{' and '.join(named)} are both given; keep one of them")
+        """The dial in one of its forms; None if no option is given.
+
+        Args:
+            dial: a name, or points.
+            value_usd: what a right answer is worth.
+            target_calls: mean calls of a question, which a controller meets.
+            target_cost_usd: mean dollars of a question, which a controller meets.
+
+        >>> str(Dial.from_options(target_calls=1.8))
+        'target 1.8 calls'
+        """
+        numbers = {"value_usd": value_usd, "target_calls": target_calls, "target_cost_usd": target_cost_usd}
+        given = {name: number for name, number in numbers.items() if number is not None}
+        names = [*(["dial"] if dial is not None else []), *given]
+        if len(names) > 1:
+            raise InputError(f"{' and '.join(names)} are both given; keep one of them")
         if dial is not None:
             return cls.parse(str(dial))
-        if value_usd is not None:
-            return cls.dollars(value_usd)
-        if target_calls is not None:
-            return cls.meeting("calls", target_calls)
-        return None if target_cost_usd is None else cls.meeting("cost_usd", target_cost_usd)
+        if not given:
+            return None
+        ((name, number),) = given.items()
+        least, most = _LIMITS[name]
+        if not least <= number <= most:
+            raise InputError(f"{name} = {number:g} must be between {least:g} and {most:g}")
+        shown = f"{number:g} calls" if name == "target_calls" else f"${number:g}"
+        if name == "value_usd":
+            return cls(shown, value_usd=number)
+        return cls(f"target {shown}", target=name.removeprefix("target_"), target_value=number)
 
     def value(self, reference_usd: float) -> float:
         """V, given the price of a slow call of ordinary length."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from operator import mul
 
@@ -106,43 +106,37 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
     return mask
 
 
-def missing_share(candidates: Sequence[Candidate]) -> float:
+def missing_share(figures: Collection[TokenFigures]) -> float:
     """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
-    counts = [token_counts(candidate) for candidate in candidates]
-    total, missing = (sum(each) for each in zip(*counts, strict=True))
-    return missing / total if total else 1.0
+    total = sum(each.total for each in figures)
+    return sum(each.missing for each in figures) / total if total else 1.0
 
 
-def token_counts(candidate: Candidate) -> tuple[int, int]:
-    """The number of tokens of a candidate, and of those without a log-probability; no control tokens.
+def token_figures(candidate: Candidate) -> TokenFigures:
+    """The numbers of a candidate's tokens, without control tokens.
 
     If the provider lists no tokens, their number is estimated, and all of them are without a log-probability.
     """
     if candidate.figures is not None:
-        return candidate.figures.total, candidate.figures.missing
+        return candidate.figures
     counted = [token for token in candidate.tokens if not token.control]
-    if counted:
-        return len(counted), sum(token.logprob is None for token in counted)
-    characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
-    estimate = -(-characters // _CHARACTERS_PER_TOKEN)
-    return estimate, estimate
-
-
-def confidences(candidate: Candidate) -> tuple[float, float, float]:
-    """Mean log-probability, mean probability and lowest window of a candidate with log-probabilities."""
-    if (known := candidate.figures) is not None:
-        return known.mean_logprob or 0.0, known.mean_probability or 0.0, known.lowest_window or 0.0
-    logprobs = np.array([t.logprob for t in candidate.tokens if t.logprob is not None and not t.control])
+    if not counted:
+        characters = len(candidate.text) + sum(len(str(call)) for call in candidate.tool_calls)
+        estimate = -(-characters // _CHARACTERS_PER_TOKEN)
+        return TokenFigures(estimate, estimate)
+    known = [token.logprob for token in counted if token.logprob is not None]
+    energy = candidate.energy or measure_energy(candidate.tokens, 0.0, None)
+    if energy is None or not known:
+        return TokenFigures(len(counted), len(counted) - len(known))
+    logprobs = np.array(known)
     width = min(_WINDOW, len(logprobs))
     sums = np.concatenate(([0.0], np.cumsum(logprobs)))
-    lowest_window = (sums[width:] - sums[:-width]).min() / width
-    return float(logprobs.mean()), float(np.exp(logprobs).mean()), float(lowest_window)
-
-
-def token_figures(candidate: Candidate) -> TokenFigures:
-    """The numbers of a candidate's tokens, so that they need not be kept."""
-    total, missing = token_counts(candidate)
-    energy = measure_energy(candidate.tokens, 0.0, None)
-    if energy is None:
-        return TokenFigures(total, missing)
-    return TokenFigures(total, missing, energy.energy, energy.varentropy, *confidences(candidate))
+    return TokenFigures(
+        len(counted),
+        len(counted) - len(known),
+        energy.energy,
+        energy.varentropy,
+        mean_logprob=float(logprobs.mean()),
+        mean_probability=float(np.exp(logprobs).mean()),
+        lowest_window=float((sums[width:] - sums[:-width]).min() / width),
+    )

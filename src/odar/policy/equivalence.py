@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -80,21 +79,26 @@ def canonical(answer: str) -> Form:
     """
     if len(answer) > MAX_CHARACTERS:  # not cached: it can have megabytes
         return Form("text", answer if len(answer) > _MAX_NORMALISED else " ".join(answer.split()))
-    return _cached_form(answer)
-
-
-@lru_cache(maxsize=64)  # each candidate of a question is needed several times
-def _cached_form(answer: str) -> Form:
-    return _canonical(answer, MAX_DEPTH)
+    return _cached_form(answer, MAX_DEPTH)
 
 
 def _canonical(answer: str, levels: int) -> Form:
     """The canonical form; collections nested deeper than `levels` are text."""
     text = _clean(answer)
-    form = _choice(text) or _date(text) or _number(text) or _yes_no(text)
-    if form is None and levels:
-        form = _collection(text, levels)
-    return form or _free_text(text)
+    if match := _CHOICE.fullmatch(text) or _CHOICE_WITH_TEXT.fullmatch(text):
+        return Form("choice", match[match.lastindex or 0])
+    if form := _date(text) or _number(text):
+        return form
+    if match := _YES_NO.fullmatch(text):
+        return Form("yes/no", match[1])
+    if levels and (form := _collection(text, levels)):
+        return form
+    if "\\" in text or re.search(r"[\^_{}=]", text):
+        return Form("formula", re.sub(r"\s+", "", text))
+    return Form("text", _ARTICLE.sub("", text))
+
+
+_cached_form = lru_cache(maxsize=64)(_canonical)  # each candidate of a question is needed several times
 
 
 def group_answers(answers: Sequence[str]) -> list[int]:
@@ -112,7 +116,9 @@ def group_answers(answers: Sequence[str]) -> list[int]:
     """
     forms = [canonical(answer) for answer in answers]
     if any(form.kind == "number" for form in forms):
-        forms = [_concluding_form(form, answer) for form, answer in zip(forms, answers, strict=True)]
+        for i, answer in enumerate(answers):
+            if forms[i].kind in ("text", "formula") and (number := concluding_number(answer)) is not None:
+                forms[i] = _number(_clean(number)) or forms[i]
     units: dict[str, set[str]] = {}
     for form in forms:
         if form.kind == "number" and form.unit:
@@ -125,14 +131,6 @@ def group_answers(answers: Sequence[str]) -> list[int]:
             form = Form("number", form.value, next(iter(seen)))
         result.append(numbers.setdefault(form, len(numbers)))
     return result
-
-
-def _concluding_form(form: Form, answer: str) -> Form:
-    """The number that prose concludes with, if there is one; other forms unchanged."""
-    if form.kind not in ("text", "formula"):
-        return form
-    number = concluding_number(answer)
-    return form if number is None else _number(_clean(number)) or form
 
 
 def equivalent(a: str, b: str) -> bool:
@@ -151,11 +149,6 @@ def _clean(answer: str) -> str:
     return text.rstrip(".!。 ") or text
 
 
-def _choice(text: str) -> Form | None:
-    match = _CHOICE.fullmatch(text) or _CHOICE_WITH_TEXT.fullmatch(text)
-    return Form("choice", next(letter for letter in match.groups() if letter)) if match else None
-
-
 def _date(text: str) -> Form | None:
     for pattern in _DATES:
         if match := pattern.fullmatch(text):
@@ -168,12 +161,11 @@ def _date(text: str) -> Form | None:
 
 def _number(text: str) -> Form | None:
     quantity = parse_quantity(_ASSIGNMENT.sub("", text, count=1) if _ASSIGNMENT.match(text) else text)
-    return None if quantity is None else Form("number", _exact(quantity[0]), quantity[1])
-
-
-def _exact(value: Fraction) -> str:
-    """The exact fraction, in hexadecimal because Python limits the length of decimal integers."""
-    return f"{value.numerator:x}/{value.denominator:x}"
+    if quantity is None:
+        return None
+    value, unit = quantity
+    # hexadecimal, because Python limits the length of decimal integers
+    return Form("number", f"{value.numerator:x}/{value.denominator:x}", unit)
 
 
 def _collection(text: str, levels: int) -> Form | None:
@@ -191,18 +183,6 @@ def _collection(text: str, levels: int) -> Form | None:
         return None  # a sentence with commas, not a list
     forms = [":".join(_canonical(part, levels - 1)) for part in parts]
     return Form(kind, " | ".join(sorted(set(forms)) if kind == "set" else forms))
-
-
-def _yes_no(text: str) -> Form | None:
-    match = _YES_NO.fullmatch(text)
-    return Form("yes/no", match.group(1)) if match else None
-
-
-def _free_text(text: str) -> Form:
-    """The form of any other text: without spaces if it is a formula, else without its first article."""
-    if "\\" in text or re.search(r"[\^_{}=]", text):
-        return Form("formula", re.sub(r"\s+", "", text))
-    return Form("text", _ARTICLE.sub("", text))
 
 
 def group_candidates(candidates: Sequence[Candidate]) -> list[int]:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from enum import StrEnum
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
 
 from odar.catalogue import ModelCard
+from odar.difficulty.text import READ_LIMIT
 from odar.question import core_question
 from odar.types import Assignment, Query
 
@@ -43,58 +43,42 @@ def route_expert(query: Query) -> tuple[Expert, str]:
     """
     if query.images:
         return Expert.MULTIMODAL, "modality: image"
-    rules = _rules()
-    text = rules.other_senses.sub(" ", core_question(query).text[:_READ].lower())
-    found = [(expert, set(keywords.findall(text))) for expert, keywords in rules.keywords]
-    hits = [(expert, each) for expert, each in found if each and not rules.other_meaning(expert, each, text)]
+    other_senses, keywords, questions = _rules()
+    text = other_senses.sub(" ", core_question(query).text[:READ_LIMIT].lower())
+    hits = []
+    for expert, pattern, everyday, context in keywords:
+        found = set(pattern.findall(text))
+        # everyday words alone, as in "how do I return a book?", need their context
+        if found - everyday or (found and context is not None and context.search(text)):
+            hits.append((expert, found))
     if hits:
         expert, most = max(hits, key=lambda each: len(each[1]))  # the first of equals
         return expert, "keywords: " + ", ".join(sorted(most)[:5])
-    for expert, name, pattern in rules.questions:
+    for expert, name, pattern in questions:
         if pattern.search(text):
             return expert, f"question type: {name}"
     return Expert.GENERAL, "fallback"
 
 
-_READ = 20_000
-"""Number of characters that are read; the beginning of a question is enough."""
-
-
-class _Rules(NamedTuple):
-    keywords: list[tuple[Expert, re.Pattern[str]]]
-    """The keywords of each expert as whole words, in the order of `Expert`."""
-    questions: list[tuple[Expert, str, re.Pattern[str]]]
-    other_senses: re.Pattern[str]
-    """Phrases in which a keyword means something else, such as "integral role"."""
-    ambiguous: dict[Expert, tuple[frozenset[str], re.Pattern[str]]]
-    """Keywords that are everyday words too, and the context that they need if there are no others."""
-
-    def other_meaning(self, expert: Expert, found: Set[str], text: str) -> bool:
-        """Whether these keywords of an expert are everyday words here, as in "how do I return a book?"."""
-        if expert not in self.ambiguous:
-            return False
-        words, context = self.ambiguous[expert]
-        return found <= words and not context.search(text)
+_Keywords = tuple[Expert, re.Pattern[str], Set[str], re.Pattern[str] | None]
+"""Keywords of an expert as whole words; those that are everyday words too, and the context that they then need."""
 
 
 @cache
-def _rules() -> _Rules:
+def _rules() -> tuple[re.Pattern[str], list[_Keywords], list[tuple[Expert, str, re.Pattern[str]]]]:
+    """Phrases in which a keyword means something else, keywords in the order of `Expert`, types of questions."""
     tree = tomllib.loads(resources.files("odar.policy").joinpath("experts.toml").read_text(encoding="utf-8"))
-    listed = tree["keywords"]
-    return _Rules(
-        keywords=[(expert, _whole_words(listed[expert])) for expert in Expert if expert in listed],
-        questions=[(Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"]],
-        other_senses=re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b"),
-        ambiguous={
-            Expert(name): (frozenset(row["words"]), re.compile(row["context"]))
-            for name, row in tree["ambiguous"].items()
-        },
-    )
-
-
-def _whole_words(keywords: Sequence[str]) -> re.Pattern[str]:
-    """Finds keywords such as "linked list" and "c++"; of two that begin at the same position, the first listed."""
-    return re.compile(r"(?<!\w)(?:" + "|".join(map(re.escape, keywords)) + r")(?!\w)")
+    keywords: list[_Keywords] = []
+    for expert in Expert:
+        if expert in tree["keywords"]:
+            # of two that begin at the same position, such as "linked list" and "list", the first listed
+            listed = "|".join(map(re.escape, tree["keywords"][expert]))
+            ambiguous = tree["ambiguous"].get(expert, {"words": ()})
+            context = re.compile(ambiguous["context"]) if "context" in ambiguous else None
+            pattern = re.compile(rf"(?<!\w)(?:{listed})(?!\w)")
+            keywords.append((expert, pattern, frozenset(ambiguous["words"]), context))
+    questions = [(Expert(q["expert"]), q["name"], re.compile(q["pattern"])) for q in tree["questions"]]
+    return re.compile(r"\b(?:" + "|".join(tree["other_senses"]["phrases"]) + r")\b"), keywords, questions
 
 
 def route_model(

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.energy import confidences, missing_share
+from odar.policy.energy import missing_share, token_figures
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion_rules import RULES, Ballot, answer_energies, majority, same_answer, winner
-from odar.policy.similarity import AnswerForm, answer_form, asks_for_choice, is_free_text, lexical
-from odar.types import CHEAP_AGENTS, Candidate, Energy, Step, Verdict
+from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical
+from odar.types import CHEAP_AGENTS, Candidate, Step, Verdict
 
 if TYPE_CHECKING:
     from odar.calibration_file import Source, Statistics
@@ -73,54 +73,59 @@ class Fusion:
         """
         if not candidates:
             raise ValueError("no candidate to choose from")
+        # in the order that breaks exact ties, which is not that of the candidates
         order = sorted(eligible(candidates), key=lambda i: tie_break_key(candidates[i]), reverse=True)
-        verdict = self._choose([candidates[i] for i in order], question)
-        # the verdict on all candidates
-        weights = dict(zip(order, verdict.weights, strict=True))
-        energies = dict(zip(order, verdict.energies, strict=False))
-        every = range(len(candidates))
-        return Verdict(
-            order[verdict.winner],
-            verdict.scorer,
-            verdict.reason + _exclusion_note(candidates, len(order)),
-            tuple(weights.get(i, 0.0) for i in every),
-            tuple(energies.get(i, np.nan) for i in every) if energies else (),
-        )
+        verdict = self._choose(candidates, order, question)
+        return replace(verdict, reason=verdict.reason + _exclusion_note(candidates, len(order)))
 
     def free_text_similarity(self, candidates: Sequence[Candidate], question: str = "") -> Array | None:
         """(n, n) s between candidates if they are free text (SPEC 5.15), else None."""
         if self.similarity == "none" or len(candidates) < 2 or asks_for_choice(question):
             return None
-        forms = [
-            AnswerForm.EXACT if candidate.tool_calls else answer_form(candidate.answer, stated=candidate.stated)
-            for candidate in candidates
-        ]
-        if not is_free_text(forms):
+        if any(candidate.tool_calls for candidate in candidates):
+            return None
+        # a text that should have stated an answer and did not is not free text
+        if not are_free_text([each.stated and is_free_text(each.answer) for each in candidates]):
             return None
         groups = np.array(group_candidates(candidates))
         return np.maximum(same_answer(groups), lexical([candidate.answer for candidate in candidates]))
 
-    def _choose(self, candidates: Sequence[Candidate], question: str) -> Verdict:
-        """The winner of eligible candidates, which are in the order that breaks exact ties."""
-        if len(candidates) == 1:
-            return Verdict(0, "only", "the only candidate", (1.0,))
+    def _choose(self, candidates: Sequence[Candidate], order: Sequence[int], question: str) -> Verdict:
+        """The winner of the eligible candidates, whose numbers are `order`."""
+        weights = np.zeros(len(candidates))
+        if len(order) == 1:
+            weights[order] = 1.0
+            return Verdict(order[0], "only", "the only candidate", tuple(weights.tolist()))
         # can free energies decide?
-        missing = missing_share(candidates)
+        figures = {i: token_figures(candidates[i]) for i in order}
+        missing = missing_share(figures.values())
         if missing > MISSING_LIMIT:
             why = f"{missing:.0%} of the tokens have no log-probabilities"
-            return self._without_energy(candidates, why, question)
-        scored = {i: each.energy for i, each in enumerate(candidates) if each.energy is not None}
+            return self._without_energy(candidates, order, why, question)
+        scored = {i: energy for i in order if (energy := candidates[i].energy) is not None}
         if not scored:
-            return self._without_energy(candidates, "no candidate has any text to score", question)
+            return self._without_energy(candidates, order, "no candidate has any text to score", question)
         # an aligned energy is never compared with a raw one (SPEC 5.5)
-        voters = [candidates[i] for i in scored]
+        numbers = list(scored)
+        voters = [candidates[i] for i in numbers]
         unaligned = sorted({candidates[i].model for i, energy in scored.items() if energy.aligned is None})
-        ballot = self._ballot(voters, list(scored.values()), bool(unaligned), question)
+        free_energies = [each.aligned for each in scored.values()]
+        if unaligned:
+            free_energies = [each.free_energy for each in scored.values()]
+        ballot = Ballot(
+            np.array(free_energies),
+            np.array(group_candidates(voters), dtype=np.int64),
+            np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
+            self.beta,
+            self.free_text_similarity(voters, question),
+            *(
+                np.array([getattr(figures[i], name) or 0.0 for i in numbers])
+                for name in ("mean_logprob", "mean_probability", "lowest_window")
+            ),
+        )
         keys = RULES[self.rule](ballot)
         first = winner(keys)
         # weights and energies of all candidates, 0 and NaN for those without an energy
-        numbers = list(scored)
-        weights = np.zeros(len(candidates))
         weights[numbers] = keys[0]
         energies = np.full(len(candidates) if self.rule == "fep" else 0, np.nan)
         if self.rule == "fep":
@@ -133,21 +138,6 @@ class Fusion:
         scorer = f"{self.rule} (uncalibrated)" if unaligned else self.rule
         reason += self._similarity_note(ballot.similarity)
         return Verdict(numbers[first], scorer, reason, tuple(weights.tolist()), tuple(energies.tolist()))
-
-    def _ballot(
-        self, candidates: Sequence[Candidate], energies: Sequence[Energy], raw: bool, question: str
-    ) -> Ballot:
-        ballot = Ballot(
-            np.array([each.free_energy if raw or each.aligned is None else each.aligned for each in energies]),
-            np.array(group_candidates(candidates), dtype=np.int64),
-            np.array([self.skills.get((each.model, each.step), 1.0) for each in candidates]),
-            self.beta,
-            self.free_text_similarity(candidates, question),
-        )
-        if self.rule in ("fep", "majority"):  # they compare free energies only
-            return ballot
-        logprob, probability, window = np.array([confidences(each) for each in candidates]).T
-        return replace(ballot, mean_logprob=logprob, mean_probability=probability, lowest_window=window)
 
     def _description(self, agree: int, voters: int) -> str:
         if self.rule == "fep" and self.beta == np.inf:
@@ -165,17 +155,23 @@ class Fusion:
         others = similarity[~np.eye(len(similarity), dtype=bool)]
         return f"; free text, compared by {self.similarity} similarity (mean {others.mean():.2f})"
 
-    def _without_energy(self, candidates: Sequence[Candidate], why: str, question: str) -> Verdict:
+    def _without_energy(
+        self, candidates: Sequence[Candidate], order: Sequence[int], why: str, question: str
+    ) -> Verdict:
         """The winner by agreement, by the verifier's judgment, or the slow answer (SPEC 5.6)."""
-        every = range(len(candidates))
-        voters = [i for i in every if candidates[i].agent not in CHEAP_AGENTS] or list(every)
-        groups = np.array(group_candidates(candidates))[voters]
-        # all candidates decide whether the answers are free text
-        similarity = self.free_text_similarity(candidates, question)
-        s = None if similarity is None else similarity[np.ix_(voters, voters)]
-        ballot = Ballot(np.zeros(len(voters)), groups, np.ones(len(voters)), similarity=s)
+        # all eligible candidates decide whether the answers are free text, and the slow ones vote
+        valid = [candidates[i] for i in order]
+        slow = [i for i, each in enumerate(valid) if each.agent not in CHEAP_AGENTS] or list(range(len(order)))
+        similarity = self.free_text_similarity(valid, question)
+        ballot = Ballot(
+            np.zeros(len(slow)),
+            np.array(group_candidates(valid))[slow],
+            np.ones(len(slow)),
+            similarity=None if similarity is None else similarity[np.ix_(slow, slow)],
+        )
+        voters = [order[i] for i in slow]
         first = voters[winner(majority(ballot))]
-        votes = ballot.s @ np.ones(len(voters))
+        votes = ballot.s @ ballot.skills
         judgment = candidates[first].judgment
         if len(voters) > 1 and similarity is not None:
             scorer, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)

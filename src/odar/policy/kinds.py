@@ -38,8 +38,8 @@ class RequestKind(NamedTuple):
     """The kind of a request, and how many answers are plausible: agreement on one of two says little."""
 
     kind: Kind
-    plausible: int | None = None
-    """Two for yes or no, the number of options of a choice; None means many."""
+    plausible: int = 0
+    """Two for yes or no, the number of options of a choice; 0 means many."""
 
 
 _OPEN_ENDED = RequestKind(Kind.OPEN_ENDED)
@@ -56,7 +56,7 @@ def request_kind(query: Query) -> RequestKind:
     With tools that the model may call, an answer of many plausible ones counts as a tool call.
 
     >>> request_kind(Query("Write a haiku about rain."))
-    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, plausible=None)
+    RequestKind(kind=<Kind.OPEN_ENDED: 'open-ended'>, plausible=0)
     >>> request_kind(Query("Is 91 prime?"))
     RequestKind(kind=<Kind.YES_NO: 'yes/no'>, plausible=2)
     """
@@ -67,7 +67,7 @@ def request_kind(query: Query) -> RequestKind:
     if not query.text.strip() and not query.images:
         return _OPEN_ENDED if query.turns else _SHORT  # an empty message; recorded answers without their question
     by_text = _text_kind(core_question(query))
-    if by_text.plausible is not None:
+    if by_text.plausible:
         return by_text
     if parameters.tools and mode != "none":
         return by_text if by_text is _OPEN_ENDED else _TOOL_CALL
@@ -112,20 +112,20 @@ _SENTENCE_END = re.compile(r"(?:(?<![\s.(][a-z])(?<!\b[md]r)\.|[!?])[\"')\]]?\s|
 """Not after the initials of a name."""
 
 
+_DEMANDS = (
+    ("two_words", _YES_NO),
+    ("prose_word", None),
+    ("number_word", _NUMBER),
+    ("letter", RequestKind(Kind.CHOICE)),
+    ("exact_word", _SHORT),
+)
+"""Cues in demands, in the order in which they count."""
+
+
 def _demanded_kind(demands: str) -> RequestKind | None:
     """The kind that demands on the answer's form imply; `_SHORT` for an exact form that they do not name."""
-    if not demands:
-        return None
     cues = _cues()
-    if cues["two_words"].search(demands):
-        return _YES_NO
-    if cues["prose_word"].search(demands):
-        return None
-    if cues["number_word"].search(demands):
-        return _NUMBER
-    if cues["letter"].search(demands):
-        return RequestKind(Kind.CHOICE)
-    return _SHORT if cues["exact_word"].search(demands) else None
+    return next((kind for name, kind in _DEMANDS if cues[name].search(demands)), None)
 
 
 def _question_kind(text: str) -> RequestKind | None:

@@ -25,46 +25,24 @@ VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
 
 
+def forced_policy(settings: Settings, path: Route | str | None, model: str | None) -> Policy:
+    """The policy that the caller chose: a model that answers alone, or a path of the paper."""
+    if model is not None:
+        return FixedPolicy((Stage((Ask(DIRECT),)),))
+    try:
+        return PaperPolicy.from_settings(settings.routing, forced=Route(path or ""))
+    except ValueError:
+        raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
+
+
 def choose_policy(
     settings: Settings,
     calibration: Calibration,
     agents: Mapping[str, Agent],
-    path: Route | str | None = None,
-    model: str | None = None,
-) -> Policy:
-    """The policy of a question.
-
-    Args:
-        settings: `policy` and `routing`.
-        calibration: its belief replaces the shipped one.
-        agents: skill and family of each agent.
-        path: a path of the paper, in place of the settings' policy.
-        model: a model that the caller named: it answers alone.
-    """
-    if model is not None:
-        return FixedPolicy((Stage((Ask(DIRECT),)),))
-    if path is not None:
-        try:
-            return PaperPolicy.from_settings(settings.routing, forced=Route(path))
-        except ValueError:
-            raise InputError(f"path {path!r} is not one of: {', '.join(Route)}") from None
-    if settings.policy == "paper":
-        return PaperPolicy.from_settings(settings.routing)
-    if settings.policy == "cascade":
-        stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
-        most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
-        return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
-    return FixedPolicy.parse(*settings.fixed_stages)
-
-
-def policy_with_skills(
-    settings: Settings,
-    calibration: Calibration,
-    agents: Mapping[str, Agent],
-    skills: Sequence[float],
+    skills: Sequence[float] = (),
     prefer_cascade: bool = False,
 ) -> Policy:
-    """The settings' policy for agents with other skills.
+    """The policy of the settings.
 
     Args:
         settings: `policy` and `routing`.
@@ -75,11 +53,15 @@ def policy_with_skills(
             names a dial, or the request is open-ended, of which no calibration has any.
     """
     installed = settings.origins.get(("policy",), "").startswith("calibration")
-    if prefer_cascade and installed and settings.policy != "paper":
-        settings = replace(settings, policy="cascade")
+    if settings.policy == "paper":
+        return PaperPolicy.from_settings(settings.routing)
+    if settings.policy != "cascade" and not (prefer_cascade and installed):
+        return FixedPolicy.parse(*settings.fixed_stages)
     named = dict(zip(agents, skills, strict=False))
-    changed = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
-    return choose_policy(settings, calibration, changed)
+    agents = {name: replace(agent, skill=named.get(name, agent.skill)) for name, agent in agents.items()}
+    stages = tuple(map(Stage.parse, settings.routing.stages)) or default_stages(agents)
+    most = max(settings.routing.samples, *(ask.samples for stage in stages for ask in stage.asks))
+    return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
 
 
 def agents_of(
@@ -94,10 +76,9 @@ def agents_of(
         card = settings.card(settings.agent(name).model)
         known = calibration.statistics.get(sources[name, Ask(name).step])
         skill = None if known is None else known.accuracy
-        if skill is None and card.scores:
-            skill = sum(card.scores.values()) / len(card.scores)
         if skill is None:
-            skill = _default_skill(name, card, settings)
+            scores = card.scores.values()
+            skill = sum(scores) / len(scores) if scores else _default_skill(name, card, settings)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
         silent = 0.0 if known is None else known.unanswered
         agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
@@ -116,13 +97,4 @@ def _default_skill(name: str, card: ModelCard, settings: Settings) -> float:
     fast = settings.card(settings.fast.model).price
     if name == SLOW or fast is None or card.price is None or not fast.output:
         return STRONG_SKILL
-    return default_skill(card.price.output / fast.output)
-
-
-def default_skill(ratio: float) -> float:
-    """The skill of an agent of this price, as a multiple of the cheapest agent's.
-
-    >>> default_skill(1.0), default_skill(10.0)
-    (0.45, 0.77)
-    """
-    return STRONG_SKILL if ratio >= 2 else CHEAP_SKILL
+    return STRONG_SKILL if card.price.output >= 2 * fast.output else CHEAP_SKILL

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from fractions import Fraction
+from functools import cache
+from importlib import resources
 
 _DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+"
 """1,234.5 or 1234.5 or .5"""
@@ -17,35 +20,6 @@ _RATIO = re.compile(rf"(?:(?P<whole>\d+) )?(?P<over>{_DIGITS}) ?/ ?(?P<under>{_D
 """3/4 or 1 3/4"""
 _FRAC = re.compile(rf"(?P<whole>\d+)? ?\\frac ?\{{ ?(?P<over>-?(?:{_DIGITS})) ?\}} ?\{{ ?(?P<under>{_DIGITS}) ?\}}")
 """\\frac{3}{4} or 1\\frac{3}{4}"""
-_CURRENCY = {"$": "usd", "us$": "usd", "usd": "usd", "€": "eur", "eur": "eur", "£": "gbp", "gbp": "gbp", "¥": "jpy"}
-_UNITS = {
-    "usd": "dollar, dollars, buck, bucks",
-    "eur": "euro, euros",
-    "gbp": "pound sterling, pounds sterling",
-    "cent": "cents, ¢",
-    "%": "percent, percents, per cent",
-    "km": "kilometer, kilometers, kilometre, kilometres, kms",
-    "m": "meter, meters, metre, metres",
-    "cm": "centimeter, centimeters, centimetre, centimetres",
-    "mm": "millimeter, millimeters, millimetre, millimetres",
-    "mi": "mile, miles",
-    "ft": "foot, feet",
-    "in": "inch, inches",
-    "kg": "kilogram, kilograms, kgs",
-    "g": "gram, grams, gm",
-    "lb": "pound, pounds, lbs",
-    "l": "liter, liters, litre, litres",
-    "ml": "milliliter, milliliters, millilitre, millilitres",
-    "s": "second, seconds, sec, secs",
-    "min": "minute, minutes, mins",
-    "h": "hour, hours, hr, hrs",
-    "day": "days",
-    "week": "weeks",
-    "month": "months",
-    "year": "years",
-    "degree": "degrees, deg, °",
-}
-_UNIT_OF = {name: unit for unit, names in _UNITS.items() for name in (unit, *names.split(", "))}
 _SIGNED = re.compile(r"(?P<sign>[-+]?) ?(?P<rest>.+)", re.DOTALL)
 _WORDS_AFTER = re.compile(r" ?(?P<unit>[a-z%¢°][a-z0-9%/^]*(?: [a-z]+)?)?")
 """The unit after a number: " km/h", "%", " square meters"."""
@@ -70,9 +44,10 @@ def parse_quantity(text: str) -> tuple[Fraction, str] | None:
     match = _SIGNED.fullmatch(text)
     sign, rest = (match["sign"], match["rest"]) if match else ("", text)
     unit = ""
-    for symbol in sorted(_CURRENCY, key=len, reverse=True):
+    currencies, units = _units()
+    for symbol in sorted(currencies, key=len, reverse=True):
         if rest.startswith(symbol):
-            unit, rest = _CURRENCY[symbol], rest[len(symbol) :].strip()
+            unit, rest = currencies[symbol], rest[len(symbol) :].strip()
             break
     if rest.startswith("-") and not sign:
         sign, rest = "-", rest[1:].strip()
@@ -84,16 +59,24 @@ def parse_quantity(text: str) -> tuple[Fraction, str] | None:
     if after is None or (after["unit"] and unit):
         return None
     if word := after["unit"]:
-        unit = _UNIT_OF.get(word) or _CURRENCY.get(word) or (word if _is_unit(word) else "")
+        unit = units.get(word) or currencies.get(word) or (word if _is_unit(word) else "")
         if not unit:
             return None
     return -value if sign == "-" else value, unit
 
 
+@cache
+def _units() -> tuple[dict[str, str], dict[str, str]]:
+    """The currency of each of its signs, and the unit of each of its names."""
+    tree = tomllib.loads(resources.files("odar.policy").joinpath("units.toml").read_text("utf-8"))
+    currencies = {sign: currency for currency, signs in tree["currencies"].items() for sign in signs}
+    return currencies, {name: unit for unit, names in tree["units"].items() for name in (unit, *names)}
+
+
 def _is_unit(word: str) -> bool:
     """Whether an unknown word may be a unit: m^2, km/h, apples, but not the algebra in 4x, 4x^2, 3y/2."""
     stem = _STEM.match(word)
-    return stem is not None and (stem[0] in _UNIT_OF or len(stem[0]) >= _SHORTEST_UNKNOWN_UNIT)
+    return stem is not None and (stem[0] in _units()[1] or len(stem[0]) >= _SHORTEST_UNKNOWN_UNIT)
 
 
 def _leading_number(text: str) -> tuple[Fraction, int] | None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib import resources
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,7 +28,7 @@ from odar.types import Candidate, Token
 class AnswerKind(StrEnum):
     """How a model wrote its answer, on which the weights of the signals depend.
 
-    The kind of a question is `odar.policy.kinds.Kind`; `odar.policy.similarity.AnswerForm` is how answers compare.
+    The kind of a question is `odar.policy.kinds.Kind`; `odar.policy.equivalence.Form` is how answers compare.
     """
 
     DIRECT = "direct"
@@ -86,20 +87,20 @@ class QuantileTables:
         self._curves = {key: _curve(table) for key, table in self.tables.items()}
 
     @classmethod
-    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]], minimum: int = MIN_ANSWERS) -> QuantileTables:
-        """Tables of the signals with at least `minimum` finite values."""
+    def fit(cls, values: Mapping[tuple[str, str], Iterable[float]]) -> QuantileTables:
+        """Tables of the signals with at least `MIN_ANSWERS` finite values."""
         finite = {key: np.array([v for v in column if math.isfinite(v)]) for key, column in values.items()}
-        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= minimum})
+        return cls({key: np.quantile(v, GRID) for key, v in finite.items() if len(v) >= MIN_ANSWERS})
 
     @classmethod
-    def of_answers(cls, answers: Iterable[AnswerSignals], minimum: int = MIN_ANSWERS) -> QuantileTables:
+    def of_answers(cls, answers: Iterable[AnswerSignals]) -> QuantileTables:
         """Tables of a model's own answers, without unfinished ones."""
         values: dict[tuple[str, str], list[float]] = {}
         for answer in answers:
             for name in RANKED if answer.finished else ():
                 if (value := getattr(answer, name)) is not None:
                     values.setdefault((answer.kind.value, name), []).append(value)
-        return cls.fit(values, minimum)
+        return cls.fit(values)
 
     def rank(self, kind: str, signal: str, value: float | None) -> float | None:
         """The rank of a value in (0, 1); None if the value or the table is missing.
@@ -198,21 +199,17 @@ def answer_logprob(tokens: Sequence[Token], answer: str) -> float | None:
 
     It is None if the text does not contain the answer, or one of its tokens has no log-probability.
     """
-    text = "".join("" if token.control else token.text for token in tokens)
-    start = _find_last(text, answer)
+    counted = [token for token in tokens if not token.control]
+    start = _find_last("".join(token.text for token in counted), answer)
     if start < 0:
         return None
-    end = start + len(answer)
-    position = 0
     total = 0.0
-    for token in tokens:
-        if token.control:
-            continue
-        if position < end and position + len(token.text) > start and token.text.strip():
+    for token, end in zip(counted, accumulate(len(token.text) for token in counted), strict=True):
+        begin = end - len(token.text)
+        if begin < start + len(answer) and end > start and token.text.strip():
             if token.logprob is None:
                 return None
             total += token.logprob
-        position += len(token.text)
     return total
 
 

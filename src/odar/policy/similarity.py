@@ -2,7 +2,7 @@
 
 Numbers, choices, dates and short words are equal or not (`odar.policy.equivalence`). Five models phrase an
 explanation in five ways, so free text is compared by a similarity s in [0, 1]: prose by its words, weighted by
-rarity; code by its tokens; JSON field by field. `is_free_text` decides whether answers are free text.
+rarity; code by its tokens; JSON field by field. `are_free_text` decides whether answers are free text.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -30,29 +29,21 @@ CODE_WORDS = 20
 """Maximum number of words of a formula on one line; a longer one is code, and free text."""
 
 
-class AnswerForm(IntEnum):
-    """Form of an answer, which decides whether it is compared by `odar.policy.equivalence` or by similarity."""
+def is_free_text(answer: str) -> bool | None:
+    """Whether an answer is free text: sentences, code, JSON. None for the exact forms: a number, a choice, a date.
 
-    EXACT = -1
-    """A number, a choice, a date or a tool call."""
-    SHORT = 0
-    """A few words, yes or no, a list; also a text that should have stated an answer and did not."""
-    FREE = 1
-    """Sentences, code, JSON."""
-
-
-def answer_form(answer: str, *, stated: bool = True) -> AnswerForm:
-    if not stated:
-        return AnswerForm.SHORT
+    >>> is_free_text("It rains all day in the north."), is_free_text("Paris"), is_free_text("42")
+    (True, False, None)
+    """
     form = canonical(answer)
     if form.kind in ("number", "choice", "date"):
-        return AnswerForm.EXACT
+        return None
     if _fields(answer) is not None:
-        return AnswerForm.FREE
+        return True
     words = len(answer.split(maxsplit=CODE_WORDS))
     if form.kind == "formula":
-        return AnswerForm.FREE if "\n" in answer.strip() or words > CODE_WORDS else AnswerForm.SHORT
-    return AnswerForm.FREE if form.kind == "text" and words >= SENTENCE_WORDS else AnswerForm.SHORT
+        return "\n" in answer.strip() or words > CODE_WORDS
+    return form.kind == "text" and words >= SENTENCE_WORDS
 
 
 _OPTION = re.compile(r"^[^\S\n]*(?:\(([A-J])\)|([A-J])[.):])\s+\S", re.MULTILINE)
@@ -64,15 +55,15 @@ def asks_for_choice(question: str) -> bool:
     return len({letter for pair in _OPTION.findall(question) for letter in pair if letter}) > 1
 
 
-def is_free_text(forms: Sequence[int]) -> bool:
-    """Whether candidates of these forms are compared by similarity.
+def are_free_text(forms: Sequence[bool | None]) -> bool:
+    """Whether several answers are compared by similarity, given `is_free_text` of each.
 
-    More than half of them must be free text, and none may be a number, a choice or a date.
+    More than half of them must be free text, and none may be of an exact form.
 
-    >>> is_free_text([AnswerForm.FREE, AnswerForm.FREE, AnswerForm.SHORT]), is_free_text([AnswerForm.FREE, -1])
+    >>> are_free_text([True, True, False]), are_free_text([True, None])
     (True, False)
     """
-    return len(forms) > 1 and min(forms) >= 0 and 2 * sum(form > 0 for form in forms) > len(forms)
+    return len(forms) > 1 and None not in forms and 2 * sum(map(bool, forms)) > len(forms)
 
 
 def lexical(texts: Sequence[str]) -> Array:
@@ -110,14 +101,15 @@ _NEGATIONS = frozenset(("no", "not", "never", "none", "nothing", "nobody", "neit
 
 
 def weighted_words(text: str) -> dict[str, float]:
-    """The words of a text, each with its count times its rarity."""
+    """The words of a text, each with its count times its rarity.
+
+    Negations count as rare, because they change the meaning of a sentence.
+    """
     counts = Counter(_WORD.findall(text.lower().replace("’", "'")))
-    return {word: count * _weight(word) for word, count in counts.items()}
-
-
-def _weight(word: str) -> float:
-    """Rarity of a word. Negations count as rare, because they change the meaning of a sentence."""
-    return 1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word)
+    return {
+        word: count * (1.0 if word in _NEGATIONS or word.endswith("n't") else word_rarity(word))
+        for word, count in counts.items()
+    }
 
 
 def _dice(first: Mapping[str, float], second: Mapping[str, float]) -> float:
@@ -185,6 +177,6 @@ def _compare_fields(first: Mapping[str, Any], second: Mapping[str, Any]) -> floa
 def _compare_leaves(first: Any, second: Any) -> float:
     if not isinstance(first, str) or not isinstance(second, str):
         return float(type(first) is type(second) and first == second)
-    if is_free_text((answer_form(first), answer_form(second))):
+    if are_free_text((is_free_text(first), is_free_text(second))):
         return word_overlap(first, second)
     return float(equivalent(first, second))

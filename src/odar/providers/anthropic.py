@@ -22,12 +22,11 @@ from odar.providers.base import (
     OnDelta,
     Reply,
     Request,
-    ToolCallDelta,
     check_translatable,
     wire_value,
 )
 from odar.providers.http import HttpProvider
-from odar.providers.prompt_cache import Marks, PromptCache
+from odar.providers.prompt_cache import PromptCache
 from odar.providers.response import count_or_none, str_or_empty
 from odar.types import Usage
 
@@ -86,8 +85,8 @@ class AnthropicProvider(HttpProvider):
         betas = request.parameters.betas
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
         prompts = self._prompts if request.cache and request.parameters.protocol != PROTOCOL else None
-        with prompts.use(request) if prompts else nullcontext(Marks()) as marks:
-            set_marks(body, marks)
+        with prompts.use(request) if prompts else nullcontext((False, False)) as (instructions, conversation):
+            set_marks(body, instructions=instructions, conversation=conversation)
             reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
         self._remember_thinking(reply.completions[0])
         return reply
@@ -142,19 +141,19 @@ def messages_body(
     return body
 
 
-def set_marks(body: dict[str, Any], marks: Marks) -> None:
+def set_marks(body: dict[str, Any], *, instructions: bool = False, conversation: bool = False) -> None:
     """Add `cache_control` to the end of the instructions, and to the last turn.
 
     >>> body = {"system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
-    >>> set_marks(body, Marks(instructions=True))
+    >>> set_marks(body, instructions=True)
     >>> body["system"]
     [{'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}]
     """
-    if marks.instructions and isinstance(body.get("system"), str):
+    if instructions and isinstance(body.get("system"), str):
         body["system"] = _marked(_blocks(body["system"]))
-    elif marks.instructions and body.get("tools") and not body.get("system"):
+    elif instructions and body.get("tools") and not body.get("system"):
         body["tools"] = _marked(body["tools"])
-    if marks.conversation:
+    if conversation:
         turn = body["messages"][-1]
         body["messages"][-1] = {**turn, "content": _marked(_blocks(turn["content"]))}
 
@@ -258,9 +257,9 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"content_block": block}))
             case "tool_use":
                 self._calls += 1
-                call = ToolCallDelta(self._calls - 1, str_or_empty(block["id"]), str_or_empty(block["name"]))
+                call = ToolCall(str_or_empty(block["id"]), str_or_empty(block["name"]), "")
                 self._blocks[-1] |= {"id": call.id, "name": call.name, "input": []}
-                return Delta(tool_calls=(call,))
+                return Delta(tool_calls=((self._calls - 1, call),))
         return Delta()
 
     def _extend_block(self, delta: Mapping[str, Any]) -> Delta:
@@ -279,7 +278,7 @@ class StreamedMessage:
                 return Delta(wire=Wire(PROTOCOL, {"delta": delta}))
             case "input_json_delta" if self._blocks[-1]["type"] == "tool_use":
                 self._blocks[-1]["input"].append(delta["partial_json"])
-                return Delta(tool_calls=(ToolCallDelta(self._calls - 1, arguments=delta["partial_json"]),))
+                return Delta(tool_calls=((self._calls - 1, ToolCall("", "", delta["partial_json"])),))
         return Delta()
 
     def _append(self, kind: str, text: str) -> None:

@@ -14,26 +14,16 @@ from odar.types import NO_USAGE, Token, Usage
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCallDelta:
-    """A part of a tool call; the first part of an index has id and name, every part some of the arguments."""
-
-    index: int
-    id: str = ""
-    name: str = ""
-    arguments: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Delta:
     """A part of an answer while it is generated.
 
-    >>> Delta("Hi").text, Delta(tool_calls=(ToolCallDelta(0, "call_1", "look_up"),)).tool_calls[0].name
+    >>> Delta("Hi").text, Delta(tool_calls=((0, ToolCall("call_1", "look_up", "")),)).tool_calls[0][1].name
     ('Hi', 'look_up')
     """
 
     text: str = ""
-    tool_calls: tuple[ToolCallDelta, ...] = ()
-    """Parts of tool calls."""
+    tool_calls: tuple[tuple[int, ToolCall], ...] = ()
+    """Parts of tool calls with the index of the call: the first has id and name, each some of the arguments."""
     wire: Wire | None = None
     """The event as the provider sent it, if the other fields cannot represent all of it."""
     thinking: str = ""
@@ -110,6 +100,11 @@ class Completion:
     wire: Wire | None = field(default=None, repr=False, compare=False)
     """The choice as the server sent it."""
 
+    @property
+    def delta(self) -> Delta:
+        """The whole sample as one part of a stream."""
+        return Delta(self.text, tuple(enumerate(self.tool_calls)))
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -170,26 +165,3 @@ class Provider(ABC):
 
     async def close(self) -> None:  # noqa: B027 - an optional method
         """Close connections and unload models. Idempotent."""
-
-
-class ProviderWrapper(Provider):
-    """Base class of providers that wrap another; a subclass overrides some of the methods."""
-
-    def __init__(self, provider: Provider) -> None:
-        self.name = provider.name
-        self._provider = provider
-
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        return await self._provider.complete(request, on_delta)
-
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        return await self._provider.forward(address, body, request)
-
-    async def prepare(self, model: str) -> None:
-        await self._provider.prepare(model)
-
-    async def check(self, model: str = "") -> str:
-        return await self._provider.check(model)
-
-    async def close(self) -> None:
-        await self._provider.close()

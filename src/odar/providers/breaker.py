@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from odar.background import CURRENT_KEY
 from odar.errors import ProviderError, ProviderProtocolError, ProviderTimeout, ProviderUnreachable
-from odar.providers.base import OnDelta, Provider, ProviderWrapper, Reply, Request
+from odar.providers.base import Reply, Request
 
 FAILURES = 5
 """Failures in a row that open a breaker."""
@@ -44,9 +43,9 @@ BREAKER_STATES = ("closed", "half_open", "open")
 
 
 class Breaker:
-    """The state of one upstream: `failures` in a row (5) open it, at first for `cooldown_s` (10).
+    """The state of one provider: `failures` in a row (5) open it, at first for `cooldown_s` (10).
 
-    An upstream that has answered others within that time is not down: then the failures of one API key alone, whose
+    A provider that has answered others within that time is not down: then the failures of one API key alone, whose
     requests may be what it cannot answer, do not open it.
 
     >>> now = 0.0
@@ -62,11 +61,14 @@ class Breaker:
 
     def __init__(
         self,
+        provider: str = "",
+        *,
         failures: int | None = None,
         cooldown_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.state: Literal["closed", "open", "half_open"] = "closed"
+        self._provider = provider
         self._limit = failures or FAILURES
         self._first = self._cooldown = cooldown_s or COOLDOWN_S
         self._clock = clock
@@ -96,8 +98,42 @@ class Breaker:
     def report(self) -> BreakerReport:
         return BreakerReport(self.state, self.failures, self.waiting())
 
+    async def call(self, request: Request, send: Callable[[], Awaitable[Reply]]) -> Reply:
+        """Send a request, and record how it ends; raise ProviderUnreachable if the breaker is open."""
+        background = BACKGROUND.get()
+        wait = self.waiting() if background else self.admit()
+        if wait is not None:
+            raise ProviderUnreachable(
+                f"{self._provider}: failed repeatedly, so no request is sent; retry after {wait:.0f} s",
+                provider=self._provider,
+                status=503,
+                code="circuit_open",
+                retry_after=wait,
+                retryable=True,
+                may_be_billed=False,
+                reached=False,
+            )
+        if background:
+            return await send()
+        key = CURRENT_KEY.get()
+        try:
+            reply = await send()
+        except ProviderError as error:
+            if not is_down(error):
+                self.succeeded(key)
+            elif _is_not_its_fault(error, request):
+                self.abandoned()
+            else:
+                self.failed(key)
+            raise
+        except BaseException:
+            self.abandoned()
+            raise
+        self.succeeded(key)
+        return reply
+
     def succeeded(self, key: str = "") -> None:
-        """Record that the upstream answered a request of this key, even if it refused it."""
+        """Record that the provider answered a request of this key, even if it refused it."""
         self.state = "closed"
         self.failures = 0
         self._cooldown = self._first
@@ -105,7 +141,7 @@ class Breaker:
         self._answered_at[key] = self._clock()
 
     def failed(self, key: str = "") -> None:
-        """Record a failure of the upstream at a request of this key."""
+        """Record a failure of the provider at a request of this key."""
         self.failures += 1
         self._failed_for.add(key)
         if self.state == "half_open":
@@ -126,59 +162,8 @@ class Breaker:
             self.state, self._until = "open", self._clock()
 
 
-class GuardedProvider(ProviderWrapper):
-    """A provider behind a circuit breaker."""
-
-    def __init__(self, provider: Provider, breaker: Breaker) -> None:
-        super().__init__(provider)
-        self.breaker = breaker
-
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        with self._counted(request):
-            return await self._provider.complete(request, on_delta)
-
-    async def forward(self, address: str, body: Mapping[str, Any], request: Request) -> Reply:
-        with self._counted(request):
-            return await self._provider.forward(address, body, request)
-
-    @contextmanager
-    def _counted(self, request: Request) -> Iterator[None]:
-        """Raise an error if the breaker is open; else record how the request ends."""
-        background = BACKGROUND.get()
-        wait = self.breaker.waiting() if background else self.breaker.admit()
-        if wait is not None:
-            raise ProviderUnreachable(
-                f"{self.name}: failed repeatedly, so no request is sent; retry after {wait:.0f} s",
-                provider=self.name,
-                status=503,
-                code="circuit_open",
-                retry_after=wait,
-                retryable=True,
-                may_be_billed=False,
-                reached=False,
-            )
-        if background:
-            yield
-            return
-        key = CURRENT_KEY.get()
-        try:
-            yield
-        except ProviderError as error:
-            if not is_down(error):
-                self.breaker.succeeded(key)
-            elif _is_not_its_fault(error, request):
-                self.breaker.abandoned()
-            else:
-                self.breaker.failed(key)
-            raise
-        except BaseException:
-            self.breaker.abandoned()
-            raise
-        self.breaker.succeeded(key)
-
-
 def is_down(error: ProviderError) -> bool:
-    """Whether the error is a failure of the upstream, and not of a single request.
+    """Whether the error is a failure of the provider, and not of a single request.
 
     >>> is_down(ProviderError("", status=429)), is_down(ProviderError("", status=503)), is_down(ProviderTimeout(""))
     (False, True, True)

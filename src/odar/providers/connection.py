@@ -467,7 +467,7 @@ class Connections:
         try:
             request = "\r\n".join([f"CONNECT {server} HTTP/1.1", *lines, "", ""])
             await self.loop.sock_sendall(raw, request.encode())
-            while not head.endswith(b"\r\n\r\n"):  # nothing follows it: the server waits for the client
+            while b"\r\n\r\n" not in head:  # only an error has a body: behind a tunnel the client speaks first
                 piece = await self.loop.sock_recv(raw, 4096)
                 head += piece
                 if not piece or len(head) > _MAX_TUNNEL_HEAD:

@@ -42,10 +42,6 @@ class SourceFailed(Exception):
     """A source cannot provide the files; the message is the reason."""
 
 
-class HubUnreachable(SourceFailed):
-    """The hub does not answer at all."""
-
-
 def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message: OnMessage) -> Path:
     """Download the file of a model into `folder` and verify it; return its path.
 
@@ -78,6 +74,7 @@ def download(weights: Weights, folder: Path, on_progress: OnProgress, on_message
 
 
 def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message: OnMessage) -> None:
+    """Append the rest of the file to `part`, in several attempts if the connection breaks off."""
     if not weights.hub:
         raise SourceFailed("no official repository is known")
     endpoint = os.environ.get("HF_ENDPOINT", "").rstrip("/") or HUB
@@ -87,42 +84,35 @@ def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message:
         raise SourceFailed(_unreachable_hubs[endpoint])
     on_message(f"source: the hub, {weights.hub} (the SHA-256 that is checked is the official one)")
     url = f"{endpoint}/{weights.hub}/resolve/main/{weights.file}"
-    try:
-        _resume(url, part, weights.size, lambda size: on_progress("downloading", size, weights.size))
-    except HubUnreachable as error:
-        _unreachable_hubs[endpoint] = str(error)
-        raise
-    _verify(part, weights, "the hub")
-
-
-def _resume(url: str, part: Path, size: int, on_size: Callable[[int], None]) -> None:
-    """Append the rest of a file to `part`, in several attempts if the connection breaks off."""
+    have = part.stat().st_size if part.exists() else 0
     for _ in range(HUB_ATTEMPTS):
-        have = part.stat().st_size if part.exists() else 0
-        if have >= size:
-            return
-        headers = {"User-Agent": "odar", "Range": f"bytes={have}-"}
+        if have >= weights.size:
+            break
+        request = urllib.request.Request(url, headers={"User-Agent": "odar", "Range": f"bytes={have}-"})  # noqa: S310 - HTTP, see above
         try:
-            with _open(urllib.request.Request(url, headers=headers)) as response:  # noqa: S310 - checked by the caller
+            with _open(request) as response:
                 resumed = response.status == 206
                 have = have if resumed else 0
                 with part.open("ab" if resumed else "wb") as out:
-                    while have <= size and (chunk := response.read(_CHUNK)):
+                    while have <= weights.size and (chunk := response.read(_CHUNK)):
                         have += out.write(chunk)
-                        on_size(min(have, size))
+                        on_progress("downloading", min(have, weights.size), weights.size)
         except urllib.error.HTTPError as error:
             error.close()
             raise SourceFailed(f"the hub answered {error.code}") from None
         except urllib.error.URLError as error:
             why = getattr(error.reason, "strerror", None) or error.reason
-            raise HubUnreachable(f"the hub cannot be reached ({why})") from None
+            _unreachable_hubs[endpoint] = f"the hub cannot be reached ({why})"
+            raise SourceFailed(_unreachable_hubs[endpoint]) from None
         except TimeoutError:
             if not have:
-                raise HubUnreachable(f"the hub did not answer within {HUB_ANSWER_S:g} s") from None
+                _unreachable_hubs[endpoint] = f"the hub did not answer within {HUB_ANSWER_S:g} s"
+                raise SourceFailed(_unreachable_hubs[endpoint]) from None
         except (ConnectionError, HTTPException):
             pass  # the next attempt resumes
-    if have < size:
+    if have < weights.size:
         raise SourceFailed(f"the hub broke off {HUB_ATTEMPTS} times at {have / 1e6:,.0f} MB")
+    _verify(part, weights, "the hub")
 
 
 def _open(request: urllib.request.Request) -> Any:

@@ -10,7 +10,7 @@ import random
 import re
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +18,7 @@ from odar.background import MAX_INLINE_BYTES, run_by_size
 from odar.errors import ProviderError, ProviderTimeout, SettingsError, detach
 from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
-from odar.providers.base import Delta, OnDelta, Provider, Reply, Request, ToolCallDelta
+from odar.providers.base import OnDelta, Provider, Reply, Request
 from odar.providers.connection import Address, Connections
 from odar.providers.response import Collector, ErrorFactory, Payload, Response, str_or_empty
 from odar.secrets import secrets_in
@@ -39,19 +39,10 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """When failed calls are repeated."""
-
-    attempts: int = 3
-    first_pause_s: float = 0.5
-    """Doubled each time."""
-    max_pause_s: float = 8.0
-    max_retry_after_s: float = 60.0
-    """A server that asks for a longer wait gets no retry."""
-
-
-RETRY = Retry()
+ATTEMPTS = 3
+FIRST_PAUSE_S = 0.5
+"""Maximum wait before the first retry; doubled for each further one."""
+MAX_PAUSE_S = 8.0
 T = TypeVar("T")
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -67,6 +58,8 @@ class HttpProvider(Provider):
     """
 
     models_path = "/models"
+    max_retry_after_s = 60.0
+    """A server that asks for a longer wait gets no retry."""
 
     def __init__(
         self,
@@ -74,7 +67,6 @@ class HttpProvider(Provider):
         base_url: str,
         api_key: str | None = None,
         *,
-        retry: Retry | None = None,
         key_hint: str = "",
         tls: SSLContext | None = None,
     ) -> None:
@@ -85,7 +77,6 @@ class HttpProvider(Provider):
         self._base_url = base_url
         self._headers = _HEADERS | self.auth_headers(key)
         self._errors = ErrorFactory(name, key_hint, (key, *secrets_in(base_url)))
-        self.retry = retry or RETRY
         self._tls = tls
         self._connections: Connections | None = None
         self._unsupported: dict[tuple[str, str], frozenset[str]] = {}
@@ -128,11 +119,8 @@ class HttpProvider(Provider):
             ProviderError: the server fails, or lists neither this name nor a dated or tagged form of it.
         """
 
-        def ids(payload: Payload) -> list[str]:
-            return [str_or_empty(entry["id"]) for entry in payload["data"]]
-
         request = Request(model, (), timeout_s=_CHECK_TIMEOUT_S)
-        names, _ = await self._call(request, lambda response: response.read(ids), "GET", self.models_path)
+        names, _ = await self._call(request, lambda response: response.read(_model_ids), "GET", self.models_path)
         forms = (f"{model}:", f"{model}-")
         if model and not any(n == model or n.startswith(forms) or n.endswith(f"/{model}") for n in names):
             shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
@@ -170,10 +158,8 @@ class HttpProvider(Provider):
                 return await response.stream(create_collector(), on_delta)
             reply = await response.read(interpret, unread)
             if on_delta is not None:  # a server that cannot stream
-                only = reply.completions[0]
-                calls = (ToolCallDelta(i, c.id, c.name, c.arguments) for i, c in enumerate(only.tool_calls))
                 response.passed_on = True
-                on_delta(Delta(only.text, tuple(calls)))
+                on_delta(reply.completions[0].delta)
             return reply
 
         reply, failed = await self._call(request, read, "POST", path, data, headers)
@@ -207,7 +193,7 @@ class HttpProvider(Provider):
                             await response.check_head()
                             return await read(response), failed
                     except ProviderError as error:
-                        wait = backoff_s(self.retry, len(failed), error.retry_after)
+                        wait = backoff_s(len(failed), error.retry_after)
                         failed.append(error)
                         # After a part of the answer has been passed on, a second attempt would repeat it.
                         final = response is not None and response.passed_on
@@ -230,12 +216,12 @@ class HttpProvider(Provider):
         raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=late)
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
-        """Whether `Retry` and the request allow another attempt after these errors."""
+        """Whether the limits and the request allow another attempt after these errors."""
         error = failed[-1]
         return (
             error.retryable
-            and len(failed) < self.retry.attempts
-            and (error.retry_after or 0.0) <= self.retry.max_retry_after_s
+            and len(failed) < ATTEMPTS
+            and (error.retry_after or 0.0) <= self.max_retry_after_s
             and (request.retry_rate_limit or error.status != 429)
             and (request.retry_billed or not error.may_be_billed)
             and request.take_retry()
@@ -251,16 +237,17 @@ class HttpProvider(Provider):
         return self._connections
 
 
-def backoff_s(retry: Retry, number: int, retry_after: float | None) -> float:
+def backoff_s(number: int, retry_after: float | None) -> float:
     """The seconds before retry `number`, counted from 0: exponential backoff with full jitter.
 
     The jitter comes on top of `retry_after`, so that callers that were refused together do not return together.
-
-    >>> backoff_s(Retry(first_pause_s=1.0, max_pause_s=3.0), 5, retry_after=None) <= 3.0
-    True
     """
-    jitter = random.uniform(0.0, min(retry.max_pause_s, retry.first_pause_s * 2.0**number))  # noqa: S311 - not a secret
+    jitter = random.uniform(0.0, min(MAX_PAUSE_S, FIRST_PAUSE_S * 2.0**number))  # noqa: S311 - not a secret
     return jitter + (retry_after or 0.0)
+
+
+def _model_ids(payload: Payload) -> list[str]:
+    return [str_or_empty(entry["id"]) for entry in payload["data"]]
 
 
 def _added_parameters(request: Request) -> frozenset[str]:

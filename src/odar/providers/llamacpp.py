@@ -20,7 +20,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from time import monotonic, sleep
@@ -32,6 +31,8 @@ Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
 _T = TypeVar("_T")
 
+PARALLEL = 8
+"""Samples in one batch. Each slot keeps its prompt, so that the steps of a question do not evict each other's."""
 _MIN_BYTES_PER_S = 3e9
 """Weights that one thread of any suitable machine reads in a second; each token reads all of them once."""
 _MIN_MEASURE_S = 0.5
@@ -73,34 +74,14 @@ def runtime_error(error: Mapping[str, Any]) -> ProviderError:
     return ProviderError(message, status=status, code=kind, retryable=status >= 500)
 
 
-@dataclass(frozen=True, slots=True)
-class EngineSettings:
-    """Settings of an engine; providers with equal ones share it."""
-
-    path: Path
-    threads: int
-    """Number of threads; 0 for the number of idle cores when the model is loaded."""
-    context: int
-    """Tokens of prompt and answer together, for each sample."""
-    parallel: int
-    """Samples that run in one batch."""
-    copy: int = 0
-    """Number of the copy, if several copies of one model run at once."""
-
-    @property
-    def size(self) -> int:
-        """Bytes of the weights; 0 if the file is missing."""
-        return self.path.stat().st_size if self.path.exists() else 0
-
-
-def load_server(settings: EngineSettings, threads: int) -> Any:
-    """Load the model; takes 0.6 s for 100 MB, 4 s for 1.1 GB."""
+def load_server(path: Path, context: int, threads: int) -> Any:
+    """Load a model; takes 0.6 s for 100 MB, 4 s for 1.1 GB."""
     import xllamacpp  # 34 MB of machine code, loaded on demand
 
     params = xllamacpp.CommonParams()
-    params.model.path = str(settings.path)
-    params.n_parallel = settings.parallel
-    params.n_ctx = settings.context * settings.parallel
+    params.model.path = str(path)
+    params.n_parallel = PARALLEL
+    params.n_ctx = context * PARALLEL
     params.kv_unified = False
     # With flash attention, sums depend on the number of threads, so the same seed could give another answer.
     params.flash_attn_type = xllamacpp.llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED
@@ -184,16 +165,24 @@ class Engine:
 
     Requests are not batched with each other: on a CPU that gains little, and the samples of one request would
     depend on the arrival of another.
+
+    Args:
+        path: the GGUF file.
+        threads: 0 for the number of idle cores when the model is loaded.
+        context: tokens of prompt and answer together, for each sample.
+        copy: number of the copy, if several copies of one model run at once.
     """
 
-    def __init__(self, settings: EngineSettings) -> None:
-        self.settings = settings
+    def __init__(self, path: Path, threads: int, context: int, copy: int = 0) -> None:
+        self.path = path
+        self.key = (path, threads, context, copy)
         self.users = 0
         self.requests = 0
         self.closing = threading.Event()
         self._server: Any = None
-        self._threads = settings.threads
-        self._best_rate = min(30.0, _MIN_BYTES_PER_S / max(settings.size, 1))
+        self._context = context
+        self._threads = threads
+        self._best_rate = 0.0
         self._cached_ids = lru_cache(maxsize=256)(self._ids)  # prompts share their instructions and examples
         self._template = lru_cache(maxsize=64)(self._render_template)
         self._worker = ThreadPoolExecutor(1, "odar-llamacpp")
@@ -219,8 +208,10 @@ class Engine:
     def prepare(self) -> None:
         """Load the model if it is not loaded. Call on the engine's thread."""
         if self._server is None:
-            self._threads = self._threads or threads_for(idle_cores(), self.settings.size)
-            self._server = load_server(self.settings, self._threads)
+            size = self.path.stat().st_size
+            self._best_rate = min(30.0, _MIN_BYTES_PER_S / max(size, 1))
+            self._threads = self._threads or threads_for(idle_cores(), size)
+            self._server = load_server(self.path, self._context, self._threads)
 
     def generate(self, body: Mapping[str, Any], on_chunk: OnChunk, stop: threading.Event) -> None:
         """Run one completion and pass its chunks to `on_chunk`. Call on the engine's thread.
@@ -321,7 +312,7 @@ class Engine:
         return (*pieces, rest)
 
     def _template_error(self, why: str) -> ProviderError:
-        name = self.settings.path.name
+        name = self.path.name
         return ProviderError(f"the chat template of {name} rejects the conversation: {why}", status=400)
 
     def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
@@ -349,17 +340,18 @@ class Engine:
         self._server = None
 
 
-_engines: dict[EngineSettings, Engine] = {}
+_engines: dict[tuple[Path, int, int, int], Engine] = {}
 _engines_lock = threading.Lock()
 
 
-def acquire_engine(settings: EngineSettings) -> Engine:
-    """The shared engine of this process with these settings, created at the first call."""
+def acquire_engine(path: Path, threads: int, context: int, copy: int = 0) -> Engine:
+    """The shared engine of this process with these arguments, created at the first call."""
+    key = (path, threads, context, copy)
     with _engines_lock:
-        if settings not in _engines:
-            _engines[settings] = Engine(settings)
-        _engines[settings].users += 1
-        return _engines[settings]
+        if key not in _engines:
+            _engines[key] = Engine(*key)
+        _engines[key].users += 1
+        return _engines[key]
 
 
 def release_engine(engine: Engine) -> None:
@@ -368,5 +360,5 @@ def release_engine(engine: Engine) -> None:
         engine.users -= 1
         if engine.users:
             return
-        del _engines[engine.settings]
+        del _engines[engine.key]
     engine.close()

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -18,16 +18,17 @@ from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Delta, Message, OnDelta, Provider, Reply, Request
 from odar.providers.llamacpp import (
+    PARALLEL,
     STREAMED,
     Chunk,
     Engine,
-    EngineSettings,
     StoppedError,
     acquire_engine,
     release_engine,
 )
+from odar.providers.openai import Choice
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
-from odar.types import NO_USAGE, Token, Usage
+from odar.types import Token, Usage
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_CONTEXT = 4096
@@ -48,8 +49,6 @@ class LocalProvider(Provider):
     Args:
         threads: 0 for the number of idle cores when a model is loaded.
         contexts: tokens of prompt and answer together, by model; `DEFAULT_CONTEXT` for others.
-        parallel: samples in one batch. Each slot keeps its prompt, so that the prompts of several steps do not
-            evict each other.
         copies: how often each model is loaded, for long runs: two copies with one thread each do twice the work of
             one copy, while one copy with two threads does half as much again.
         on_progress: called from another thread while weights are downloaded.
@@ -63,7 +62,6 @@ class LocalProvider(Provider):
         *,
         threads: int = 0,
         contexts: Mapping[str, int] | None = None,
-        parallel: int = 8,
         copies: int = 1,
         on_progress: OnProgress | None = None,
         on_message: OnMessage | None = None,
@@ -71,7 +69,6 @@ class LocalProvider(Provider):
         self.name = name
         self._threads = threads
         self._contexts = dict(contexts or {})
-        self._parallel = parallel
         self._copies = copies
         self._on_progress = on_progress
         self._on_message = on_message or _LOG.warning
@@ -97,9 +94,7 @@ class LocalProvider(Provider):
         def job() -> Reply:
             with self._provider_errors(request.model):
                 self._download(request.model, engine)
-                samples = _generate(engine, request, engine.chat_prompt(turns), on_text, cancelled)
-                completions = tuple(sample.completion(request.logprobs) for sample in samples)
-                return Reply(completions, _usage(samples), model=engine.settings.path.stem)
+                return _generate(engine, request, engine.chat_prompt(turns), on_text, cancelled)
 
         engine.requests += 1
         try:
@@ -146,8 +141,7 @@ class LocalProvider(Provider):
                 path = gguf_path(model) if model.startswith(GGUF) else find_weights(model).path
             context = self._contexts.get(model, DEFAULT_CONTEXT)
             self._engines[model] = [
-                acquire_engine(EngineSettings(path, self._threads, context, self._parallel, copy))
-                for copy in range(self._copies)
+                acquire_engine(path, self._threads, context, copy) for copy in range(self._copies)
             ]
         return min(self._engines[model], key=lambda engine: engine.requests)
 
@@ -208,22 +202,49 @@ def _turns(messages: tuple[Message, ...], provider: str) -> list[tuple[str, str]
 
 def _generate(
     engine: Engine, request: Request, prompt: list[int], on_text: Callable[[str], None], cancelled: threading.Event
-) -> list[_Sample]:
-    """All samples of a request, as many at once as the engine has slots."""
+) -> Reply:
+    """The reply with all samples of a request, as many at once as the engine has slots."""
     body = _body(request, prompt)
-    samples: list[_Sample] = []
-    for first in range(0, request.n, engine.settings.parallel):
-        batch = [_Sample(on_text) for _ in range(min(engine.settings.parallel, request.n - first))]
+    choices = [Choice() for _ in range(request.n)]
+    usages: list[Mapping[str, Any]] = [{} for _ in choices]
+    for first in range(0, request.n, PARALLEL):
 
-        def on_chunk(chunk: Chunk, batch: list[_Sample] = batch) -> None:
+        def on_chunk(chunk: Chunk, first: int = first) -> None:
             for choice in chunk.get("choices", ()):
-                batch[choice["index"]].add(choice, chunk.get("usage"))
+                number = first + choice["index"]
+                usages[number] = chunk.get("usage") or usages[number]
+                if text := choices[number].add(choice, {"content": choice["text"]}).text:
+                    on_text(text)
 
         # llama.cpp gives sample i of a batch the seed s + i; later batches continue the sequence.
         seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
-        engine.generate({**body, "n": len(batch), "seed": seed}, on_chunk, cancelled)
-        samples += batch
-    return samples
+        samples = min(PARALLEL, request.n - first)
+        engine.generate({**body, "n": samples, "seed": seed}, on_chunk, cancelled)
+    usage = Usage(
+        input=usages[0].get("prompt_tokens"),  # the prompt is evaluated and counted once
+        cached=(usages[0].get("prompt_tokens_details") or {}).get("cached_tokens"),
+        output=sum(int(each.get("completion_tokens", 0)) for each in usages),
+        reasoning=None if any(choice.reasoned for choice in choices) else 0,
+        written=0,
+        written_1h=0,
+    )
+    completions = tuple(_completion(*each, logprobs=request.logprobs) for each in zip(choices, usages, strict=True))
+    return Reply(completions, usage, model=engine.path.stem)
+
+
+def _completion(choice: Choice, usage: Mapping[str, Any], *, logprobs: bool) -> Completion:
+    """The sample, with all its tokens.
+
+    If a character has several tokens, llama.cpp reports only the last of them, with the text of all. The others get
+    unknown log-probabilities: left out, the answer would look more certain.
+    """
+    completion = choice.completion()
+    tokens = completion.tokens
+    if not logprobs or choice.reasoned:
+        return completion
+    unreported = int(usage.get("completion_tokens", len(tokens))) - len(tokens)
+    end = len(tokens) - (1 if tokens and tokens[-1].control else 0)
+    return replace(completion, tokens=(*tokens[:end], *[Token("", None)] * unreported, *tokens[end:]))
 
 
 def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
@@ -242,51 +263,3 @@ def _body(request: Request, prompt: list[int]) -> dict[str, Any]:
         **({"logprobs": 1} if request.logprobs else {}),
         **{key: value for key, value in request.extra.items() if key not in request.drop},
     }
-
-
-@dataclass(slots=True)
-class _Sample:
-    """One choice while it is generated."""
-
-    on_text: Callable[[str], None]
-    texts: list[str] = field(default_factory=list)
-    tokens: list[Token] = field(default_factory=list)
-    finish: str = "stop"
-    usage: Mapping[str, Any] = field(default_factory=dict)
-
-    def add(self, choice: Mapping[str, Any], usage: Mapping[str, Any] | None) -> None:
-        """Add a chunk of this choice; the last one carries the finish reason and the token count."""
-        if choice["text"]:
-            self.texts.append(choice["text"])
-            self.on_text(choice["text"])
-        for token in (choice.get("logprobs") or {}).get("content") or ():
-            text = bytes(token["bytes"]).decode(errors="replace")
-            # A control token has no text; a part of a character is reported together with the rest of it.
-            self.tokens.append(Token(text, token["logprob"], control=not text))
-        self.finish = choice.get("finish_reason") or self.finish
-        self.usage = usage or self.usage
-
-    def completion(self, logprobs: bool) -> Completion:
-        if not logprobs:
-            return Completion("".join(self.texts), (), self.finish)
-        # If a character has several tokens, llama.cpp reports only the last of them, with the text of all. The
-        # others get unknown log-probabilities: left out, the answer would look more certain.
-        unreported = int(self.usage.get("completion_tokens", len(self.tokens))) - len(self.tokens)
-        end = len(self.tokens) - (1 if self.tokens and self.tokens[-1].control else 0)
-        tokens = (*self.tokens[:end], *[Token("", None)] * unreported, *self.tokens[end:])
-        return Completion("".join(self.texts), tokens, self.finish)
-
-
-def _usage(samples: list[_Sample]) -> Usage:
-    """The sum of the samples' output; the prompt is evaluated and counted once."""
-    if not samples:
-        return NO_USAGE
-    first = samples[0].usage
-    return Usage(
-        input=first.get("prompt_tokens"),
-        cached=(first.get("prompt_tokens_details") or {}).get("cached_tokens"),
-        output=sum(int(sample.usage.get("completion_tokens", 0)) for sample in samples),
-        reasoning=0,
-        written=0,
-        written_1h=0,
-    )

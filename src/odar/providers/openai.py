@@ -26,7 +26,6 @@ from odar.providers.base import (
     OnDelta,
     Reply,
     Request,
-    ToolCallDelta,
     check_translatable,
     wire_value,
 )
@@ -123,7 +122,7 @@ def read_reply(payload: Mapping[str, Any], *, alternatives: bool = True) -> Repl
     choices = []
     for part in sorted(payload["choices"], key=_index):
         wire = part if alternatives else {name: value for name, value in part.items() if name != "logprobs"}
-        choice = _Choice(Wire(PROTOCOL, wire))
+        choice = Choice(Wire(PROTOCOL, wire))
         choice.add(part, part["message"])
         choices.append(choice)
     return _reply(choices, payload)
@@ -155,7 +154,7 @@ class StreamedReply:
 
     def __init__(self) -> None:
         self.finished = False
-        self._choice: _Choice | None = None
+        self._choice: Choice | None = None
         self._metadata: dict[str, Any] = {}
 
     def feed(self, payload: Mapping[str, Any]) -> Delta:
@@ -163,7 +162,7 @@ class StreamedReply:
         self._metadata |= {name: payload[name] for name in ("model", "usage", "service_tier") if payload.get(name)}
         for part in payload.get("choices") or ():
             if _index(part) == 0:
-                self._choice = self._choice or _Choice()
+                self._choice = self._choice or Choice()
                 added = self._choice.add(part, part.get("delta") or {})
                 self.finished = self.finished or self._choice.finish is not None
                 return added
@@ -213,8 +212,8 @@ class ThinkingFilter:
         return text
 
 
-class _Choice:
-    """One choice, from a whole message or from its deltas."""
+class Choice:
+    """One choice, from a whole message or from its deltas; the local runtime has the same format."""
 
     def __init__(self, wire: Wire | None = None) -> None:
         self.finish: str | None = None
@@ -223,7 +222,8 @@ class _Choice:
         self._thinking = ThinkingFilter()
         self._texts: list[str] = []
         self._tokens: list[Token] = []
-        self._calls: dict[int, list[ToolCallDelta]] = {}
+        self._calls: dict[int, list[ToolCall]] = {}
+        """The parts of each tool call."""
         # A character may be spread over several tokens: the one that completes it gets its text.
         self._decoder = _Decoder("replace")
         self._partial = False
@@ -235,9 +235,9 @@ class _Choice:
         content = message.get("content")
         added = self._thinking.feed(_text(message.get("refusal") if content is None else content))
         self.reasoned = self.reasoned or bool(thought) or self._thinking.seen
-        calls = [_call_delta(index, call) for index, call in enumerate(message.get("tool_calls") or ())]
-        for call in calls:
-            self._calls.setdefault(call.index, []).append(call)
+        calls = [_call_part(position, call) for position, call in enumerate(message.get("tool_calls") or ())]
+        for index, call in calls:
+            self._calls.setdefault(index, []).append(call)
         if finish := choice.get("finish_reason"):
             self.finish = _FINISH.get(finish, str(finish))
             added += self._thinking.flush()
@@ -288,7 +288,7 @@ class _Choice:
             self._tokens.append(Token(intern(text), logprob, control))  # most texts occur again and again
 
 
-def _reply(choices: list[_Choice], payload: Mapping[str, Any]) -> Reply:
+def _reply(choices: list[Choice], payload: Mapping[str, Any]) -> Reply:
     if not choices:
         raise ValueError("no choices")
     usage = read_usage(payload, reasoned=any(choice.reasoned for choice in choices))
@@ -346,21 +346,17 @@ def _index(choice: Mapping[str, Any]) -> int:
     return count_or_none(choice.get("index")) or 0
 
 
-def _call_delta(position: int, call: Mapping[str, Any]) -> ToolCallDelta:
+def _call_part(position: int, call: Mapping[str, Any]) -> tuple[int, ToolCall]:
     function = call.get("function") or {}
     arguments = function.get("arguments")
     if arguments is not None and not isinstance(arguments, str):  # an object instead of its JSON text
         arguments = json.dumps(arguments)
     index = count_or_none(call.get("index"))
-    return ToolCallDelta(
-        position if index is None else index,
-        str_or_empty(call.get("id")),
-        str_or_empty(function.get("name")),
-        arguments or "",
-    )
+    part = ToolCall(str_or_empty(call.get("id")), str_or_empty(function.get("name")), arguments or "")
+    return position if index is None else index, part
 
 
-def _join_call(parts: Sequence[ToolCallDelta]) -> ToolCall:
+def _join_call(parts: Sequence[ToolCall]) -> ToolCall:
     id_ = next((part.id for part in parts if part.id), "")
     name = next((part.name for part in parts if part.name), "")
     return ToolCall(id_, name, "".join(part.arguments for part in parts))

@@ -1,16 +1,17 @@
-"""Providers by name, opened when first needed and shared from then on; and a wrapper that reports their calls."""
+"""Providers by name, opened when first needed and shared from then on; every call passes through here."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odar.errors import SettingsError, UnknownName
 from odar.files import user_path
-from odar.observer import Observer, observed, tell
-from odar.providers.base import Delta, OnDelta, Provider, ProviderWrapper, Reply, Request
+from odar.observer import observed, tell
+from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.registry import Registry
 from odar.secrets import api_key
 from odar.settings import ProviderSettings, Settings
@@ -19,25 +20,29 @@ if TYPE_CHECKING:
     from ssl import SSLContext
 
 Opener = Callable[[str, ProviderSettings, Settings], Provider]
-Guard = Callable[[Provider], Provider]
+Send = Callable[[], Awaitable[Reply]]
+GuardedSend = Callable[[Request, Send], Awaitable[Reply]]
+Guard = Callable[[Provider], GuardedSend]
+"""Called with each provider that is opened; returns a function that decides whether a request to it is sent."""
 
 
 class ProviderPool:
-    """The providers of one engine.
+    """The providers of one engine. Its calls are steps of a question, which the observer sees.
 
     Args:
         settings: `providers` and the settings that they need.
         ready: existing providers by name, which replace configured ones.
-        guard: wraps every provider.
+        guard: stands between the engine and every provider, such as a circuit breaker.
     """
 
     def __init__(
         self, settings: Settings, ready: Mapping[str, Provider] | None = None, guard: Guard | None = None
     ) -> None:
         self._settings = settings
-        self._guard: Guard = guard or (lambda provider: provider)
         self._opening = threading.Lock()
-        self._open: dict[str, Provider] = {name: self._guard(provider) for name, provider in (ready or {}).items()}
+        self._open = dict(ready or {})
+        self._guard = guard
+        self._guards = {name: guard(provider) for name, provider in self._open.items()} if guard else {}
 
     def __getitem__(self, name: str) -> Provider:
         if name not in self._open:
@@ -46,13 +51,45 @@ class ProviderPool:
             provider = self._settings.providers[name]
             with self._opening:  # reservations for long questions are made in threads
                 if name not in self._open:
-                    self._open[name] = self._guard(KINDS[provider.kind](name, provider, self._settings))
+                    opened = KINDS[provider.kind](name, provider, self._settings)
+                    if self._guard is not None:
+                        self._guards[name] = self._guard(opened)
+                    self._open[name] = opened
         return self._open[name]
+
+    @observed("chat")
+    async def complete(self, provider: str, request: Request, on_delta: OnDelta | None = None) -> Reply:
+        """`complete` of a provider; the observer also learns how long the first part of a streamed answer took."""
+        if on_delta is not None:
+            on_delta = _timed(on_delta)
+        return await self._send(provider, request, partial(self[provider].complete, request, on_delta))
+
+    @observed("forward")
+    async def forward(self, provider: str, address: str, body: Mapping[str, Any], request: Request) -> Reply:
+        return await self._send(provider, request, partial(self[provider].forward, address, body, request))
+
+    async def _send(self, provider: str, request: Request, send: Send) -> Reply:
+        return await (self._guards[provider](request, send) if self._guard else send())
 
     async def close(self) -> None:
         opened, self._open = self._open, {}
         for provider in opened.values():
             await provider.close()
+
+
+def _timed(on_delta: OnDelta) -> OnDelta:
+    """`on_delta`, and tell the observer when it is called first."""
+    started = time.perf_counter()
+    told = False
+
+    def timed(delta: Delta) -> None:
+        nonlocal told
+        if not told:
+            told = True
+            tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
+        on_delta(delta)
+
+    return timed
 
 
 def _open_openai(name: str, provider: ProviderSettings, settings: Settings) -> Provider:
@@ -119,33 +156,3 @@ KINDS: Registry[Opener] = Registry(
     group="odar.providers",
 )
 """Functions that create a provider from its settings, by kind."""
-
-
-class ObservedProvider(ProviderWrapper):
-    """A provider whose calls are reported to the observer as steps of the question."""
-
-    @observed("chat")
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
-        """Answer the request, and tell how long the first part of a streamed answer took."""
-        if on_delta is None:
-            return await super().complete(request)
-        started = time.perf_counter()
-        told = False
-
-        def timed(delta: Delta) -> None:
-            nonlocal told
-            if not told:
-                told = True
-                tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
-            on_delta(delta)
-
-        return await super().complete(request, timed)
-
-    forward: Any = observed("forward")(ProviderWrapper.forward)
-
-
-def observed_guard(guard: Guard | None, observer: Observer | None) -> Guard | None:
-    """The guard with an `ObservedProvider` around it, which also sees the errors of an open breaker."""
-    if observer is None:
-        return guard
-    return lambda provider: ObservedProvider(guard(provider) if guard else provider)

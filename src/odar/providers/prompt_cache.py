@@ -14,7 +14,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from odar.providers.base import Request
 
@@ -23,15 +22,6 @@ MIN_CHARS = 4 * 1024
 KEPT_S = 300.0
 """Seconds that a prefix stays in the cache after its last use."""
 _MAX_PREFIXES = 10_000
-
-
-class Marks(NamedTuple):
-    """The parts of a prompt to mark."""
-
-    instructions: bool = False
-    """Tools and system prompt."""
-    conversation: bool = False
-    """Everything."""
 
 
 class PromptCache:
@@ -45,22 +35,24 @@ class PromptCache:
         """Prefixes that a request is writing: others that start meanwhile would pay for writing them again."""
 
     @contextmanager
-    def use(self, request: Request) -> Iterator[Marks]:
-        """Yield the marks of a request, and remember its prefixes after it has been answered."""
+    def use(self, request: Request) -> Iterator[tuple[bool, bool]]:
+        """Yield whether to mark the instructions (tools and system prompt) and the whole conversation.
+
+        The prefixes of the request are remembered after it has been answered.
+        """
         prefixes = list(_prefixes(request))
         (head, head_size), *between, (whole, size) = prefixes if len(prefixes) > 1 else prefixes * 2
         earlier = [self._was_marked(digest) for digest, _ in between]
         goes_on = any(marked is not None for marked in earlier)
         writing: list[bytes] = []
-        marks = Marks(
-            head_size >= MIN_CHARS and self._was_marked(head) is not None and self._may_mark(head, writing),
-            size >= MIN_CHARS and goes_on and (any(earlier) or self._may_mark(whole, writing)),
-        )
+        repeated = head_size >= MIN_CHARS and self._was_marked(head) is not None
+        instructions = repeated and self._may_mark(head, writing)
+        conversation = size >= MIN_CHARS and goes_on and (any(earlier) or self._may_mark(whole, writing))
         try:
-            yield marks
+            yield instructions, conversation
         finally:
             self._in_flight.difference_update(writing)
-        for digest, marked in ((head, marks.instructions), (whole, marks.conversation)):
+        for digest, marked in ((head, instructions), (whole, conversation)):
             self._seen[digest] = (self._clock(), bool(marked or self._was_marked(digest)))
             self._seen.move_to_end(digest)
         while len(self._seen) > _MAX_PREFIXES:

@@ -27,7 +27,7 @@ import msgspec
 
 from odar.errors import InputError, ProviderError
 from odar.formats import load_json
-from odar.providers.base import Delta, Message, OnDelta, Provider, Reply, Request
+from odar.providers.base import Message, OnDelta, Provider, Reply, Request
 
 RecordedReply = tuple[str, Reply, str | None]
 """A model, its reply, and the digest of the conversation; None for any request to the model."""
@@ -58,7 +58,7 @@ class ReplayProvider(Provider):
             raise ProviderError(f"{self.name}: {why}", provider=self.name, code="no_recording")
         reply = queue.popleft()
         if on_delta is not None and request.n == 1 and reply.completions:
-            on_delta(Delta(reply.completions[0].text))
+            on_delta(reply.completions[0].delta)
         return replace(reply, completions=reply.completions[: request.n])
 
     async def check(self, model: str = "") -> str:

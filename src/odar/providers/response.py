@@ -16,14 +16,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import orjson
+
 from odar.background import run_by_size
 from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable, one_line
-from odar.formats import MAX_STDLIB_BYTES, load_json
+from odar.formats import MAX_STDLIB_BYTES, dump_json, load_json
 from odar.providers.base import Delta, OnDelta, Reply
 from odar.providers.connection import Connection
 
 _MAX_ERROR_BYTES = 64 * 2**10
-"""Number of bytes that are read of an error."""
+"""Largest error that is read, or kept as the body of a `ProviderError`; of a larger one, only its message is."""
 _MAX_COUNT = 10**12
 """Larger counts of tokens are invalid; they would not fit the store."""
 _EVENTS_AT_ONCE = 50
@@ -32,17 +34,14 @@ _STREAM_TAIL_S = 0.1
 """Maximum wait after [DONE] for the end of the body, so that the connection can be reused."""
 T = TypeVar("T")
 E = TypeVar("E", bound=ProviderError)
-RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 BODY_CHARS = 8_000
 """Length to which the body of an error is cut."""
 
-_MAX_QUOTED = 64 * 2**10
-"""Largest error that is kept; of a larger one, only the beginning of its message is."""
 _MESSAGE_CHARS = 200
 _SHORTEST_SECRET = 5
 """Shorter values are placeholders such as "none"; redacting them would garble messages."""
-_REDACTED = "[redacted]"
-_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 _STATUS_OF_TYPE = {
     "invalid_request_error": 400,
@@ -62,8 +61,13 @@ _STATUS_OF_TYPE = {
 }
 """Status of an error inside a 200 response, whose status line was sent before the error occurred."""
 
-_NOT_RETRYABLE = frozenset({"insufficient_quota"})
-"""Codes that come with a retryable status although a retry cannot succeed."""
+_REMEDIES = {
+    402: "check the account's credit",
+    404: "check base_url and the model name",
+    **dict.fromkeys(range(300, 400), "redirects are not followed, check base_url"),
+}
+_OUT_OF_QUOTA = "insufficient_quota"
+"""A code that comes with a retryable status although a retry cannot succeed."""
 _PROXY_TIMEOUTS = frozenset({502, 504, 524})
 """Statuses of a proxy: the model may have answered, and billed. Other errors cost nothing."""
 Payload = Mapping[str, Any]
@@ -171,7 +175,7 @@ class Response:
             why = f"the answer is not a JSON object{remedy}"
             raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
         if payload.get("error"):
-            raise self._errors.from_payload(payload, quote=len(body) <= _MAX_QUOTED)
+            raise self._errors.from_payload(payload, quote=len(body) <= _MAX_ERROR_BYTES)
         return self._checked(lambda: interpret(payload), body)
 
     def _checked(self, read: Callable[[], T], body: bytes | None = None) -> T:
@@ -190,28 +194,14 @@ def _parse_json(body: bytes, unread: str = "") -> Any:
             payload = load_json(body, unread)
         except UnicodeDecodeError:
             payload = load_json(_decode(body), unread)
-        if not has_half_pair(body):
-            return payload
-        if len(body) <= MAX_STDLIB_BYTES:
-            return json.loads(json.dumps(payload, ensure_ascii=False).encode("utf-8", "replace"))
+        if _SURROGATE.search(body):
+            try:
+                orjson.dumps(payload)
+            except TypeError:  # half of a surrogate pair
+                return load_json(dump_json(load_json(body))) if len(body) <= MAX_STDLIB_BYTES else None
+        return payload
     except ValueError:
-        pass
-    return None
-
-
-def has_half_pair(raw: bytes) -> bool:
-    r"""Whether JSON has an escaped half of a surrogate pair alone.
-
-    >>> has_half_pair(rb'"\ud83d\ude00"'), has_half_pair(rb'"\ud83d \ude00"'), has_half_pair(rb'"\ude00"')
-    (False, True, True)
-    """
-    second = -1  # where the second half of a pair must begin
-    for found in _SURROGATE.finditer(raw):  # one pattern for pairs would hold the interpreter's lock for seconds
-        is_second = found[0][3:4] in b"cdefCDEF"
-        if (found.start() == second) != is_second or (second != -1 and not is_second):
-            return True
-        second = -1 if is_second else found.end()
-    return second != -1
+        return None
 
 
 def _decode(body: bytes) -> str:
@@ -251,7 +241,7 @@ class ErrorFactory:
         """The text with this provider's secrets replaced."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
-                text = text.replace(secret, _REDACTED)
+                text = text.replace(secret, "[redacted]")
         return text
 
     def from_status(self, status: int, headers: Mapping[str, str], body: str) -> ProviderError:
@@ -259,14 +249,12 @@ class ErrorFactory:
         payload = None
         with suppress(ValueError):
             payload = load_json(body)
-        error = self._create(f"HTTP {status}", status, body, payload, retry_after(headers))
-        error.may_be_billed = status in _PROXY_TIMEOUTS
-        return error
+        return self._from_body(f"HTTP {status}", payload, body, status, retry_after(headers))
 
     def from_payload(self, payload: Mapping[str, Any], *, quote: bool = True) -> ProviderError:
         """The error inside a response with a success status, such as one in the middle of a stream."""
         body = json.dumps(payload, ensure_ascii=False) if quote else ""
-        return self._create("error in the answer", None, body, payload)
+        return self._from_body("error in the answer", payload, body)
 
     def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
         """An error without a status: no connection, an interrupted one, or an invalid response."""
@@ -284,10 +272,11 @@ class ErrorFactory:
             ProviderUnreachable, why, retryable=retryable, may_be_billed=False, reached=False, local=local
         )
 
-    def _create(
-        self, what: str, status: int | None, body: str, payload: Any, wait: float | None = None
+    def _from_body(
+        self, what: str, payload: Any, body: str, sent_status: int | None = None, wait: float | None = None
     ) -> ProviderError:
-        code, text = (self.redact(each[:_MAX_QUOTED]) for each in error_of(payload))
+        code, text = (self.redact(each[:_MAX_ERROR_BYTES]) for each in error_of(payload))
+        status = sent_status
         if status is None:
             # OpenRouter's code is the status of its upstream provider.
             is_status = len(code) == 3 and code.isdecimal() and code[0] in "45"
@@ -297,28 +286,22 @@ class ErrorFactory:
             message += f" ({_short(code)})"
         if text:
             message += f": {_short(text)}"
-        if remedy := self._remedy(status, wait):
-            message += f"; {remedy}"
+        if status in (401, 403):
+            message += f"; {self.key_hint or 'check the API key'}"
+        elif status in _REMEDIES:
+            message += f"; {_REMEDIES[status]}"
+        elif wait is not None:
+            message += f"; retry after {wait:g} s"
         return ProviderError(
             message,
             provider=self.provider,
             status=status,
             code=code or None,
             retry_after=wait,
-            retryable=status in RETRYABLE_STATUSES and code not in _NOT_RETRYABLE,
+            retryable=status in _RETRYABLE_STATUSES and code != _OUT_OF_QUOTA,
+            may_be_billed=sent_status is None or sent_status in _PROXY_TIMEOUTS,
             body=self.redact(body)[:BODY_CHARS],
         )
-
-    def _remedy(self, status: int | None, wait: float | None) -> str:
-        if status in (401, 403):
-            return self.key_hint or "check the API key"
-        if status == 402:
-            return "check the account's credit"
-        if status == 404:
-            return "check base_url and the model name"
-        if status is not None and 300 <= status < 400:
-            return "redirects are not followed, check base_url"
-        return "" if wait is None else f"retry after {wait:g} s"
 
 
 def error_of(payload: Any) -> tuple[str, str]:

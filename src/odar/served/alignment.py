@@ -12,8 +12,7 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +22,6 @@ from odar.files import user_path
 from odar.policy.energy import Alignment
 from odar.policy.signals import MIN_ANSWERS, RANKED, AnswerSignals, QuantileTables, shipped_tables
 from odar.served.counts import SharedCounts
-from odar.served.drift import DriftReport
 from odar.served.histogram import Histogram
 from odar.settings import StoreSettings
 
@@ -40,6 +38,14 @@ _MIN_WEIGHT = 0.5
 _DAY_S = 86_400.0
 SHIPPED_ANSWERS = 100
 """Number of served answers that count as much as the shipped quantiles."""
+_ERRORS = 4.0
+"""Standard errors beyond which a shift is significant; more than 3, because samples of a question correlate."""
+_SHIFT = 0.5
+"""Minimum shift of the mean, in σ, that counts as drift."""
+_SPREAD = 1.5
+"""Minimum factor by which σ grows or shrinks that counts as drift."""
+_MIN_COMPARED = 30
+"""Minimum number of served candidates for a comparison."""
 
 
 def alignment_file(settings: StoreSettings) -> Path | None:
@@ -61,11 +67,30 @@ def alignment_path(settings: StoreSettings) -> Path:
     return user_path(file, setting="store.url").with_suffix(".alignment.json")
 
 
+@dataclass(frozen=True, slots=True)
+class DriftReport:
+    """Served energies of one source, and how far they are from the calibrated ones."""
+
+    model: str
+    step: str
+    """answer, verify or solve; the prompt's MD5 if it is not a current prompt."""
+    count: float
+    """Served candidates, weighted by age."""
+    mean: float | None
+    deviation: float | None
+    drift_z: float | None
+    """The shift of the mean in standard errors; None if there are too few candidates to compare."""
+    drifting: bool
+    """Whether mean or deviation moved significantly, and far."""
+
+
 class ServedSource(NamedTuple):
-    """A source, and the key whose questions it answered."""
+    """A source, the key whose questions it answered, and what was counted."""
 
     source: Source
     key: str
+    signal: str = ""
+    """`kind/name` of a signal (SPEC 5.11); empty for free energies."""
 
 
 class ServedAlignment(SharedCounts[ServedSource, Histogram]):
@@ -74,7 +99,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
     `clock` gives seconds since 1970, for the decay of counts; `timer` monotonic seconds, for the syncs.
     """
 
-    FORMAT = "odar-alignment-4"
+    FORMAT = "odar-alignment-5"
     ROWS = list[tuple[ServedSource, Histogram]]
 
     def __init__(
@@ -108,22 +133,22 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
                 self._calibrated_tables[source] = calibrated.tables
             return self._calibrated_tables[source]
         self.read()
-        return self._signal_counts.tables(ServedSource(source, CURRENT_KEY.get()))
+        return self._signal_counts.tables(source, CURRENT_KEY.get())
 
     def count_signals(self, source: Source, answer: AnswerSignals) -> None:
         """Count the signals of a served answer; an unfinished one is not compared with others."""
         if answer.finished:
-            for name, signal in zip(RANKED, _signal_sources(source, answer.kind.value), strict=True):
-                value = getattr(answer, name)
-                if value is not None:
-                    self.count(signal, -value if name.endswith("logprob") else value)
+            for name in RANKED:
+                if (value := getattr(answer, name)) is not None:
+                    value = -value if name.endswith("logprob") else value
+                    self.count(source, value, f"{answer.kind.value}/{name}")
 
-    def count(self, source: Source, value: float) -> None:
-        """Count the free energy or the signal of a served candidate; takes microseconds and never raises."""
+    def count(self, source: Source, value: float, signal: str = "") -> None:
+        """Count the free energy or a signal of a served candidate; takes microseconds and never raises."""
         key = CURRENT_KEY.get()
         with self._lock:
             if len(self._waiting) < _MAX_WAITING and self._waiting_of[key] < _MAX_WAITING_PER_KEY:
-                self._waiting.append((ServedSource(source, key), value))
+                self._waiting.append((ServedSource(source, key, signal), value))
                 self._waiting_of[key] += 1
         self._sync_if_due()
 
@@ -132,14 +157,14 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         if self._is_due():
             self.sync()
         served: dict[Source, Histogram] = {}
-        for (source, _), histogram in self._decay(self.read()).items():
-            served[source] = served.get(source, Histogram()) + histogram
+        for (source, _, signal), histogram in self._decay(self.read()).items():
+            if not signal:
+                served[source] = served.get(source, Histogram()) + histogram
         rows = []
         for source in dict.fromkeys((*self.calibrated, *served)):
-            if not source.signal:
-                step = steps.get(source.prompt_md5, source.prompt_md5[:8])
-                histogram = served.get(source, Histogram())
-                rows.append(DriftReport.of(source.model, step, histogram, self.calibrated.get(source)))
+            step = steps.get(source.prompt_md5, source.prompt_md5[:8])
+            histogram = served.get(source, Histogram())
+            rows.append(drift_report(source.model, step, histogram, self.calibrated.get(source)))
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
@@ -173,45 +198,63 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         return {served: counts[served] for served in kept[:_MAX_SOURCES]}
 
 
-@lru_cache(maxsize=256)
-def _signal_sources(source: Source, kind: str) -> tuple[Source, ...]:
-    """The sources of the ranked signals of one kind of answer; cached, because a gateway has few."""
-    return tuple(replace(source, signal=f"{kind}/{name}") for name in RANKED)
-
-
 class _SignalCounts:
     """Signals that were served until a sync, as each key sees them; computed when they are needed."""
 
     def __init__(self, served: Mapping[ServedSource, Histogram]) -> None:
-        self._served = {each: histogram for each, histogram in served.items() if each.source.signal}
-        self._sums: dict[Source, Histogram] = {}
-        """All keys together, none with more than its share."""
-        self._signals: dict[Source, list[Source]] = {}
-        for (source, _), histogram in self._served.items():
-            if source not in self._sums:
-                self._signals.setdefault(replace(source, signal=""), []).append(source)
-            part = histogram.scaled(_others_part(histogram))
-            self._sums[source] = self._sums.get(source, Histogram()) + part
-        self._tables: dict[ServedSource, QuantileTables] = {}
+        self._served = {each: histogram for each, histogram in served.items() if each.signal}
+        self._sums: dict[Source, dict[str, Histogram]] = {}
+        """All keys together, none with more than its share, by source and signal."""
+        for (source, _, signal), histogram in self._served.items():
+            sums = self._sums.setdefault(source, {})
+            sums[signal] = sums.get(signal, Histogram()) + histogram.scaled(_others_part(histogram))
+        self._tables: dict[tuple[Source, str], QuantileTables] = {}
 
-    def tables(self, asked: ServedSource) -> QuantileTables:
+    def tables(self, source: Source, key: str) -> QuantileTables:
         """The quantiles of the signals of a source for a key, with the shipped ones where too little was served."""
-        if asked not in self._tables:
+        if (source, key) not in self._tables:
             tables = dict(shipped_tables().tables)
-            for signal in self._signals.get(asked.source, ()):
-                kind, _, name = signal.signal.partition("/")
+            for signal, of_all in self._sums.get(source, {}).items():
+                kind, _, name = signal.partition("/")
                 # all answers to the key's questions, and a few of every other key: some of its own are among these
-                own = self._served.get(ServedSource(signal, asked.key), Histogram())
-                histogram = self._sums[signal] + own.scaled(1 - _others_part(own))
+                own = self._served.get(ServedSource(source, key, signal), Histogram())
+                histogram = of_all + own.scaled(1 - _others_part(own))
                 if name and histogram.count >= MIN_ANSWERS:
                     values = histogram.quantiles()
                     values = -values[::-1] if name.endswith("logprob") else values
                     shipped = tables.get((kind, name))
                     weight = histogram.count / (histogram.count + SHIPPED_ANSWERS)
                     tables[kind, name] = values if shipped is None else weight * values + (1 - weight) * shipped
-            self._tables[asked] = QuantileTables(tables)
-        return self._tables[asked]
+            self._tables[source, key] = QuantileTables(tables)
+        return self._tables[source, key]
 
 
 def _others_part(histogram: Histogram) -> float:
     return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / histogram.count) if histogram.count else 0.0
+
+
+def drift_report(model: str, step: str, served: Histogram, calibrated: Statistics | None) -> DriftReport:
+    """The energies of a source, compared with those of its calibration if there is one."""
+    alignment = served.alignment()
+    if alignment is None:
+        return DriftReport(model, step, served.count, None, None, None, drifting=False)
+    z, drifting = (None, False) if calibrated is None else drift(alignment, served.count, calibrated)
+    return DriftReport(model, step, served.count, alignment.mean, alignment.deviation, z, drifting)
+
+
+def drift(served: Alignment, count: float, calibrated: Statistics) -> tuple[float | None, bool]:
+    """The shift of the mean of served energies in standard errors, and whether they drifted.
+
+    None if there are too few energies to compare.
+    """
+    if count < _MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
+        return None, False
+    shift = (served.mean - calibrated.mean) / calibrated.deviation
+    spread = served.deviation / calibrated.deviation
+    # Both means are estimates. The larger σ is used, so that a wider spread is not taken for a shift.
+    error = math.sqrt(1 / count + 1 / calibrated.count)
+    z = shift / (max(1.0, spread) * error)
+    moved = abs(z) > _ERRORS and abs(shift) > _SHIFT
+    # The logarithm of σ has this error for tails somewhat heavier than a Gaussian's, as energies have.
+    widened = abs(math.log(spread)) / error > _ERRORS and not 1 / _SPREAD < spread < _SPREAD
+    return z, moved or widened

@@ -45,14 +45,12 @@ class Histogram:
     """Weight by bin, as of `day`."""
     day: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     """Days since 1970, with a fraction."""
-    seen: int = 0
-    """Number of candidates, regardless of their age."""
 
     @classmethod
     def from_values(cls, energies: Iterable[float], day: float) -> Histogram:
         """The histogram of energies that were all served on one day; NaN is left out."""
         bins = Counter(bin_index(energy) for energy in energies if not math.isnan(energy))
-        return cls({number: float(count) for number, count in bins.items()}, day, bins.total())
+        return cls({number: float(count) for number, count in bins.items()}, day)
 
     @property
     def count(self) -> float:
@@ -64,15 +62,15 @@ class Histogram:
         day = max(self.day, other.day)
         one, two = self.decayed(day).bins, other.decayed(day).bins
         bins = {number: one.get(number, 0.0) + two.get(number, 0.0) for number in (*one, *two)}
-        return Histogram(bins, day, self.seen + other.seen)
+        return Histogram(bins, day)
 
     def decayed(self, day: float) -> Histogram:
         decay = 0.5 ** (max(0.0, day - self.day) / _HALF_LIFE_DAYS)
         bins = {number: weight * decay for number, weight in self.bins.items() if weight * decay > _MIN_WEIGHT}
-        return Histogram(bins, max(day, self.day), self.seen)
+        return Histogram(bins, max(day, self.day))
 
     def scaled(self, factor: float) -> Histogram:
-        return Histogram({number: weight * factor for number, weight in self.bins.items()}, self.day, self.seen)
+        return Histogram({number: weight * factor for number, weight in self.bins.items()}, self.day)
 
     def quantiles(self, levels: ArrayLike = GRID) -> Array:
         """The smallest values that these shares of the weight do not exceed; by default those of a table."""

@@ -125,10 +125,12 @@ class ForwardEndpoint(Endpoint):
             self._protocol.name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
-            cost_limited=ledger.limits.cost_usd is not None,
+            cost_limited=ledger.max_cost_usd is not None,
         )
         # forward it, and charge the key
-        forward = partial(service.odar.agents.providers[card.provider].forward, f"/{self._protocol.name}", body)
+        providers = service.odar.agents.providers
+        _ = providers[card.provider]  # one that cannot be opened is not billed
+        forward = partial(providers.forward, card.provider, f"/{self._protocol.name}", body)
         with CancelOnDisconnect(state.exchange):
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
@@ -168,8 +170,8 @@ class ForwardEndpoint(Endpoint):
         """Raise BudgetExceeded unless the limits allow all of the request."""
         n = query.parameters.n
         calls = len(query.messages) * n if self._protocol.name == "completions" else 1
-        if ledger.limits.calls is not None and calls > ledger.limits.calls:
+        if ledger.max_calls is not None and calls > ledger.max_calls:
             needed = plural(calls, "call")
-            raise BudgetExceeded(f"max_calls = {ledger.limits.calls}, but this request needs {needed}")
+            raise BudgetExceeded(f"max_calls = {ledger.max_calls}, but this request needs {needed}")
         if ledger.affordable(card, query.messages, query.parameters.max_tokens, n) < n:
             raise BudgetExceeded(f"the limits do not allow all {n} samples; lower best_of or n")

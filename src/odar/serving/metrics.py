@@ -7,9 +7,8 @@ import operator
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from prometheus_client import generate_latest
@@ -22,7 +21,7 @@ from odar.providers.breaker import BREAKER_STATES, BreakerReport
 from odar.serving.workers import PUBLISH_S
 from odar.traces.cut_off import cut_off_counts
 from odar.traces.observations import Observations
-from odar.traces.overview import RoutedTotals, savings
+from odar.traces.overview import routed_sums, savings
 from odar.traces.record import Record
 from odar.types import DIRECT, Route, Trace
 
@@ -79,7 +78,7 @@ _EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 _EDGE_NAMES = (*map(str, _EDGES), "+Inf")
 _PATHS = (*Route, DIRECT, "none")
 _ROUTED = "routed"
-"""Stands for the fields of `RoutedTotals`, from which savings are computed."""
+"""Stands for the sums from which `savings` are computed."""
 _COMBINE: Mapping[str, Callable[[float, float], float]] = {
     "odar_in_flight_limit": max,
     "odar_breaker_state": max,
@@ -110,7 +109,6 @@ class Metrics(Collector):
         self._counts: defaultdict[str, Series] = defaultdict(lambda: defaultdict(float))
         for name in ("odar_cost_usd", "odar_unpriced_calls", "odar_degraded"):
             self._counts[name][()] = 0
-        self._routed = RoutedTotals()
         predecessor, _ = self._read_snapshot(self._workers.number)
         gauges = {name for name, (family, *_) in _METRICS.items() if family is GAUGE}
         self._inherited = {name: series for name, series in predecessor.items() if name not in gauges}
@@ -139,7 +137,8 @@ class Metrics(Collector):
             return
         if trace.plan.session is not None:
             counts["odar_session_requests"][(trace.plan.session.event,)] += 1
-        self._routed.add_trace(trace)
+        for name, value in routed_sums(trace).items():
+            counts[_ROUTED][(name,)] += value
         parameters = record.query.parameters if record.query else NO_PARAMETERS
         for agent, (answers, cut) in cut_off_counts(trace.candidates, parameters).items():
             counts["odar_answers"][(agent,)] += answers
@@ -160,8 +159,8 @@ class Metrics(Collector):
         values = self._own_values()
         for others, _ in self._others():
             _add(values, others)
-        routed: Any = {name: value for (name,), value in values[_ROUTED].items()}
-        values |= _savings(RoutedTotals(**routed)) | _shared_values(self._service)
+        routed = {name: value for (name,), value in values.get(_ROUTED, {}).items()}
+        values |= _savings(routed) | _shared_values(self._service)
         for name, (family, text, labels) in _METRICS.items():
             metric = family(name, text, labels=labels)
             for label_values, value in sorted(values.get(name, {}).items()):
@@ -212,7 +211,6 @@ class Metrics(Collector):
         service = self._service
         limits = service.connection_limits
         values: Values = {name: dict(series) for name, series in self._counts.copy().items()} | {
-            _ROUTED: {(name,): value for name, value in asdict(self._routed).items()},
             "odar_in_flight": {(): service.concurrency_limit.in_flight},
             "odar_in_flight_limit": {(): service.concurrency_limit.limit},
             "odar_tasks": {(): self._tasks},
@@ -244,14 +242,14 @@ def _add(values: Values, others: Values) -> None:
             known[labels] = combine(known[labels], value) if labels in known else value
 
 
-def _savings(totals: RoutedTotals) -> Values:
-    saved = savings(totals)
+def _savings(routed: Mapping[str, float]) -> Values:
+    saved = savings(routed)
     return {
         "odar_saved_calls": {(): saved["calls_saved"]},
         "odar_saved_cost_usd": {} if saved["usd_saved"] is None else {(): saved["usd_saved"]},
         "odar_costs_more_than_slow": {(): bool(saved["warning"])},
-        "odar_compared": {(): totals.compared},
-        "odar_changed": {(): totals.changed},
+        "odar_compared": {(): routed.get("compared", 0)},
+        "odar_changed": {(): routed.get("changed", 0)},
     }
 
 

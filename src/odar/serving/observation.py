@@ -221,7 +221,7 @@ class TrafficObserver:
         finished = [each for each in candidates if each.finish != "length" or each.stated]
         groups = group_candidates(finished)
         labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
-        self._odar.agreement.count(labels, plan.plausible or 0, CURRENT_KEY.get())
+        self._odar.agreement.count(labels, plan.plausible, CURRENT_KEY.get())
 
     def _observation(self, record: Record, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
         winner = trace.winner

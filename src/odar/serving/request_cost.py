@@ -45,8 +45,8 @@ async def reserve(
     """
     measure = partial(walk_needs, odar, request.query, options, priced=key.limits.has_budget)
     offers = await run_by_size(size, measure)
-    limits = request_ledger(odar, request).limits
-    max_cost = float("inf") if limits.cost_usd is None else limits.cost_usd
+    limits = request_ledger(odar, request)
+    max_cost = float("inf") if limits.max_cost_usd is None else limits.max_cost_usd
     needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
     future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
 

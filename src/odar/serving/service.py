@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from odar.engine import Odar
@@ -11,9 +10,10 @@ from odar.observer import tell
 from odar.options import AskOptions
 from odar.policy.dial import Dial
 from odar.providers.base import Provider
-from odar.providers.breaker import Breaker, GuardedProvider
+from odar.providers.breaker import Breaker
 from odar.providers.http import HttpProvider
-from odar.served.drift import DriftReport
+from odar.providers.pool import GuardedSend
+from odar.served.alignment import DriftReport
 from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
@@ -74,7 +74,7 @@ class Service:
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
         self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
-        self.odar = Odar(settings, guard=self._with_breaker, **engine_options)
+        self.odar = Odar(settings, guard=self._open_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
         self.metrics = Metrics(self)
         self.traffic_observer = None
@@ -176,11 +176,11 @@ class Service:
         await self.odar.aclose()
         self.metrics.publish()
 
-    def _with_breaker(self, provider: Provider) -> Provider:
+    def _open_breaker(self, provider: Provider) -> GuardedSend:
         if isinstance(provider, HttpProvider):
-            provider.retry = dataclasses.replace(provider.retry, max_retry_after_s=MAX_RETRY_AFTER_S)
-        self.breakers[provider.name] = breaker = Breaker()
-        return GuardedProvider(provider, breaker)
+            provider.max_retry_after_s = MAX_RETRY_AFTER_S
+        self.breakers[provider.name] = breaker = Breaker(provider.name)
+        return breaker.call
 
 
 def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:

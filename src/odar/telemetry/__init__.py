@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-from collections.abc import Mapping
 
 from odar.errors import SettingsError
 from odar.files import install_command
@@ -13,14 +12,13 @@ from odar.observer import Observer
 from odar.settings import Settings
 
 
-def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = None) -> Observer | None:
+def telemetry_observer(settings: Settings) -> Observer | None:
     """The observer that creates spans and metrics, or None if both are off.
 
     Raises:
         SettingsError: `telemetry.enabled` is true and the extra is not installed.
     """
-    environ = os.environ if environ is None else environ
-    traces, metrics = (_is_enabled(settings, environ, signal) for signal in ("TRACES", "METRICS"))
+    traces, metrics = (_is_enabled(settings, signal) for signal in ("TRACES", "METRICS"))
     if not traces and not metrics:
         return None
     if importlib.util.find_spec("opentelemetry") is None or importlib.util.find_spec("opentelemetry.sdk") is None:
@@ -32,16 +30,18 @@ def telemetry_observer(settings: Settings, environ: Mapping[str, str] | None = N
         return None
     from odar.telemetry.spans import Spans, meter, tracer
 
-    return Spans(tracer(environ) if traces else None, settings, meter(environ) if metrics else None)
+    return Spans(tracer() if traces else None, settings, meter() if metrics else None)
 
 
-def _is_enabled(settings: Settings, environ: Mapping[str, str], signal: str) -> bool:
+def _is_enabled(settings: Settings, signal: str) -> bool:
     """Whether the settings or OpenTelemetry's variables enable TRACES or METRICS."""
-    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if _variable("SDK_DISABLED") == "true":
         return False
     if settings.telemetry.enabled is not None:
         return settings.telemetry.enabled
-    if environ.get(f"OTEL_{signal}_EXPORTER", "").strip().lower() == "none":
-        return False
-    names = ("OTEL_EXPORTER_OTLP_ENDPOINT", f"OTEL_EXPORTER_OTLP_{signal}_ENDPOINT")
-    return any(environ.get(name, "").strip() for name in names)
+    endpoint = _variable("EXPORTER_OTLP_ENDPOINT") or _variable(f"EXPORTER_OTLP_{signal}_ENDPOINT")
+    return bool(endpoint) and _variable(f"{signal}_EXPORTER") != "none"
+
+
+def _variable(name: str) -> str:
+    return os.environ.get(f"OTEL_{name}", "").strip().lower()

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -186,7 +187,7 @@ class Spans:
                 }
                 return f"invoke_agent {ask.agent}", SpanKind.INTERNAL, attributes, None
             case "chat" | "forward":
-                provider = fields["self"].name
+                provider = fields["provider"]
                 request = fields["request"]
                 name = fields["address"].strip("/") if step == "forward" else "chat"
                 attributes = {
@@ -272,22 +273,11 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.retries": fact.retries or None,
             }
         case Estimate():
-            return {"odar.difficulty": fact.difficulty, "odar.estimator": fact.estimator}
-        case Decision():
-            return {
-                "odar.stage": None if fact.stage is None else str(fact.stage),
-                "odar.reason": fact.reason,
-                "odar.p": fact.p,
-                "odar.q": fact.q,
-                "odar.price_usd": fact.price_usd,
-                "odar.gain": fact.gain,
-            }
+            return _named(fact, "difficulty", "estimator")
+        case Decision(stage=stage):
+            return {"odar.stage": stage and str(stage), **_named(fact, "reason", "p", "q", "price_usd", "gain")}
         case Verdict():
-            return {
-                "odar.winner": fact.winner,
-                "odar.scorer": fact.scorer,
-                "odar.weights": list(fact.weights) or None,
-            }
+            return {"odar.weights": list(fact.weights) or None, **_named(fact, "winner", "scorer")}
         case Answer(trace=trace):
             # The cue of the expert is left out, because it contains words of the question.
             return {
@@ -308,6 +298,11 @@ def result_attributes(fact: Any) -> Attributes:
     return dict(fact) if isinstance(fact, Mapping) else {}
 
 
+def _named(value: object, *fields: str) -> Attributes:
+    """The attributes `odar.FIELD` of a value's fields."""
+    return {f"odar.{field}": getattr(value, field) for field in fields}
+
+
 def _known(attributes: Attributes) -> Attributes:
     return {name: value for name, value in attributes.items() if value is not None}
 
@@ -315,11 +310,10 @@ def _known(attributes: Attributes) -> Attributes:
 # ── where spans and metrics go ──────────────────────────────────────────────────────────────────────────────
 
 
-def tracer(environ: Mapping[str, str]) -> Tracer:
+def tracer() -> Tracer:
     """A tracer of the application's tracer provider, or of ours if it has none. Sets nothing global."""
     provider = trace.get_tracer_provider()
     if isinstance(provider, trace.ProxyTracerProvider):
-        _check_protocol(environ, "TRACES")
         provider = own_tracer_provider()
     return provider.get_tracer("odar", version("odar"), SCHEMA)
 
@@ -329,24 +323,15 @@ def own_tracer_provider() -> TracerProvider:
     """The tracer provider of this process; it exports remaining spans at exit."""
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-    provider = TracerProvider(resource=_resource())
+    provider = TracerProvider(resource=_resource("TRACES"))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     return provider
 
 
-def _resource() -> Resource:
-    """The resource of spans and metrics: service `odar`, unless the environment names another."""
-    created = Resource.create({"service.version": version("odar")})
-    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
-        return created.merge(Resource({"service.name": "odar"}))
-    return created
-
-
-def meter(environ: Mapping[str, str]) -> Meter:
+def meter() -> Meter:
     """A meter of the application's meter provider, or of ours if it has none. Sets nothing global."""
     provider = metrics.get_meter_provider()
     if isinstance(provider, _ProxyMeterProvider):
-        _check_protocol(environ, "METRICS")
         provider = own_meter_provider()
     return provider.get_meter("odar", version("odar"))
 
@@ -356,14 +341,22 @@ def own_meter_provider() -> MeterProvider:
     """The meter provider of this process; it exports once a minute and at exit."""
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
-    return MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], _resource())
+    return MeterProvider([PeriodicExportingMetricReader(OTLPMetricExporter())], _resource("METRICS"))
 
 
-def _check_protocol(environ: Mapping[str, str], signal: str) -> None:
-    """Raise SettingsError if the environment names another protocol than the one of our exporters."""
+def _resource(signal: str) -> Resource:
+    """The resource of TRACES or METRICS: service `odar`, unless the environment names another.
+
+    Raises:
+        SettingsError: the environment names another protocol than the one of our exporters.
+    """
     for name in (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        if environ.get(name, "http/protobuf") != "http/protobuf":
+        if os.environ.get(name, "http/protobuf") != "http/protobuf":
             message = (
                 f"{signal.lower()} are sent as http/protobuf; for another protocol set up a provider of your own"
             )
-            raise SettingsError(f"{name} = {environ[name]!r}: {message}")
+            raise SettingsError(f"{name} = {os.environ[name]!r}: {message}")
+    created = Resource.create({"service.version": version("odar")})
+    if str(created.attributes.get("service.name", "")).startswith("unknown_service"):
+        return created.merge(Resource({"service.name": "odar"}))
+    return created

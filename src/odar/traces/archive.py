@@ -12,7 +12,6 @@ from sqlalchemy import (
     ColumnElement,
     Select,
     and_,
-    delete,
     func,
     insert,
     literal,
@@ -24,7 +23,7 @@ from sqlalchemy import (
 from odar.errors import InputError, UnknownName
 from odar.formats import load_json
 from odar.settings import Settings
-from odar.traces.database import Database, documents, feedback, responses, traces
+from odar.traces.database import Database, documents, responses, traces
 from odar.traces.filter import Filter, conditions, has_prefix
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
@@ -131,10 +130,9 @@ class Archive:
         note = replace_invalid_chars(note)
         own = traces.c.id == trace_id if by is None else and_(traces.c.id == trace_id, traces.c.key_id == by)
         with self._database.write() as connection:
-            if connection.scalar(select(traces.c.id).where(own)) is None:
+            marked = update(traces).where(own).values(correct=correct, note=note, marked_at=now)
+            if connection.execute(marked).rowcount == 0:
                 raise UnknownName("trace", trace_id, [], "its full id is needed")
-            connection.execute(delete(feedback).where(feedback.c.trace_id == trace_id))
-            connection.execute(insert(feedback).values(trace_id=trace_id, correct=correct, note=note, at=now))
 
     def observations(self, settings: Settings) -> Observations:
         found = Observations(self._database, cascade_id(settings))
@@ -156,17 +154,15 @@ def _chain(response_id: str, key_id: str) -> CTE:
 
 
 def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:
-    marks = (feedback.c.correct, feedback.c.note, feedback.c.at)
-    joined = select(traces, *marks, *more).outerjoin(feedback, feedback.c.trace_id == traces.c.id)
-    return joined.join(documents, documents.c.trace_id == traces.c.id)
+    return select(traces, *more).join(documents, documents.c.trace_id == traces.c.id)
 
 
 def _row(mapping: Any, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
     row = dict(mapping)
     row.pop("bin")
     row["models"] = [name for name in row["models"].split(",") if name]
-    mark = {name: row.pop(name) for name in ("correct", "note", "at")}
-    row["feedback"] = None if mark["correct"] is None else {**mark, "correct": bool(mark["correct"])}
+    mark = {"correct": row.pop("correct"), "note": row.pop("note"), "at": row.pop("marked_at")}
+    row["feedback"] = None if mark["correct"] is None else mark
     if "body" in row:
         row["document"] = read(row.pop("body"))
     return row

@@ -46,7 +46,7 @@ from odar.files import install_command, user_path
 from odar.secrets import masked
 from odar.settings import StoreSettings
 
-VERSION = 8
+VERSION = 9
 """Schema version of the tables below; increase it with every change of them."""
 _LOCK = 0x0DA2_5708
 """PostgreSQL's advisory lock for creating tables: an arbitrary number that identifies odar."""
@@ -62,15 +62,11 @@ traces = Table(
     metadata,
     Column("id", _KEY, primary_key=True),
     Column("started_at", _KEY, nullable=False),  # UTC, ISO 8601 to the millisecond: text that sorts as time does
-    Column("day", _KEY, nullable=False),
-    Column("profile", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("error", Text),
     Column("path", Text),
     Column("difficulty", Float),
     Column("bin", Integer),  # hundredth of d, computed here because the databases round differently
-    Column("expert", Text),
-    Column("scorer", Text),
     Column("degraded", Boolean, nullable=False),
     Column("models", Text, nullable=False),  # ",fast-model,slow-model,"
     Column("calls", Integer, nullable=False),
@@ -79,7 +75,6 @@ traces = Table(
     Column("tokens_in", BigInteger),
     Column("tokens_out", BigInteger),
     Column("query_characters", BigInteger, nullable=False),
-    Column("answer_characters", BigInteger),
     Column("key_id", _KEY),
     Column("forced", Boolean),  # the caller chose the path; NULL without a plan
     Column("stages", Text),  # "fast,second,slow*2"; NULL without a decision
@@ -87,8 +82,10 @@ traces = Table(
     Column("baseline_usd", Float),  # of one call to the slow agent; NULL if unknown
     Column("changed", Boolean),  # the answer given is not the fast agent's; NULL unless others answered too
     Column("answers", Text, nullable=False),  # "fast 1 0,slow 5 1": answers by agent, and those cut off
+    Column("correct", Boolean),  # what a user said of the answer; NULL without feedback
+    Column("note", Text),
+    Column("marked_at", Text),
     Index("traces_by_time", "started_at", "id"),
-    Index("traces_by_day", "day"),
     Index("traces_by_key", "key_id", "started_at"),
 )
 documents = Table(
@@ -98,14 +95,6 @@ documents = Table(
     Column("body", Text, nullable=False),
     Column("question", Text),  # with `store.content` only, for search
     Column("answer", Text),
-)
-feedback = Table(
-    "feedback",
-    metadata,
-    Column("trace_id", _KEY, primary_key=True),
-    Column("correct", Boolean, nullable=False),
-    Column("note", Text),
-    Column("at", Text, nullable=False),
 )
 keys = Table(
     "keys",
@@ -192,7 +181,6 @@ observations = Table(
     Column("id", _KEY, primary_key=True),  # of the trace
     Column("cascade", _KEY, nullable=False),  # identifies the agents and settings that were observed
     Column("at", _KEY, nullable=False),
-    Column("day", _KEY, nullable=False),
     Column("key_id", _KEY, nullable=False),  # empty without keys
     Column("kind", Text, nullable=False),
     Column("stages", Text, nullable=False),
@@ -205,7 +193,7 @@ observations = Table(
     Column("slow_answer", Text),
     Column("cascade_answer", Text),
     Index("observations_by_time", "cascade", "at"),
-    Index("observations_by_day", "day"),
+    Index("observations_by_age", "at"),
 )
 """Questions that the cascade and slow answered, for comparison."""
 comparisons = Table(

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import msgspec
-from sqlalchemy import ColumnElement, and_, exists, or_, select
+from sqlalchemy import ColumnElement, and_, exists, or_
 
 from odar.errors import InputError
-from odar.traces.database import documents, feedback, traces
+from odar.traces.database import documents, traces
 from odar.traces.record import to_utc
 
 PathName = Literal["simple", "medium", "hard", "direct"]
 Status = Literal["ok", "error", "cancelled"]
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 Mark = Literal["right", "wrong", "none"]
 """What was said of an answer; "none" for answers without a mark."""
 Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
@@ -24,7 +27,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions on traces; None matches every trace."""
 
     since: Text | None = None
-    """Earliest start, ISO 8601; UTC unless it has a time zone."""
+    """Earliest start: ISO 8601, in UTC unless it has a time zone, or "24h" for 24 hours ago."""
     until: Text | None = None
     """Latest start, exclusive."""
     path: PathName | None = None
@@ -46,11 +49,14 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utc_or_error(text: str) -> str:
-    """Return a user's time as UTC; raise InputError if it is not one."""
+    """Return a user's time as UTC: ISO 8601, or "36h" for 36 hours ago; raise InputError if it is neither."""
     try:
+        if match := re.fullmatch(r"(\d+)([mhdw])", text):
+            span = timedelta(**{_UNITS[match[2]]: int(match[1])})
+            return to_utc((datetime.now(UTC) - span).isoformat())
         return to_utc(text)
     except (ValueError, OverflowError):  # years 1 and 9999 may leave the calendar in UTC
-        raise InputError(f"time {text!r} is not ISO 8601, such as 2026-11-15 or 2026-11-15T10:30") from None
+        raise InputError(f"time {text!r} is not ISO 8601 (2026-11-15T10:30), nor an age (24h)") from None
 
 
 def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
@@ -69,7 +75,7 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
         "min_difficulty": lambda value: c.difficulty >= value,
         "max_difficulty": lambda value: c.difficulty <= value,
         "id": has_prefix,
-        "feedback": _has_feedback,
+        "feedback": lambda value: c.correct.is_(None if value == "none" else value == "right"),
         "text": _contains_text,
     }
     return [test(value) for name, test in tests.items() if (value := getattr(wanted, name, None)) is not None]
@@ -78,13 +84,6 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
 def has_prefix(prefix: str) -> ColumnElement[bool]:
     """Return the condition as a range, which uses the index; LIKE would read every id."""
     return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
-
-
-def _has_feedback(mark: str) -> ColumnElement[bool]:
-    marked = select(feedback.c.trace_id)
-    if mark == "none":
-        return traces.c.id.not_in(marked)
-    return traces.c.id.in_(marked.where(feedback.c.correct.is_(mark == "right")))
 
 
 def _contains_text(text: str) -> ColumnElement[bool]:

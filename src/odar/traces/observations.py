@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,7 +19,7 @@ from odar.settings import Settings
 from odar.traces.confidence_sequence import Differences, betting_interval
 from odar.traces.database import OBSERVATION, Database, comparisons, observations, spending, upsert
 from odar.traces.filter import utc_or_error
-from odar.traces.overview import STEPS
+from odar.traces.overview import grouped, moment, sum_of
 from odar.traces.writer import replace_invalid_chars
 
 EVERY_KEY = "*"
@@ -89,7 +89,7 @@ class Observations:
         None as `at_most_differ`, the excess above which slow answers, never falls back.
         """
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
-        values = {**asdict(row), "cascade": self._cascade, "day": row.at[:10]}
+        values = {**asdict(row), "cascade": self._cascade}
         values |= {name: replace_invalid_chars(values[name] and values[name][:MAX_TEXT]) for name in texts}
         with self._database.write() as connection:
             if connection.scalar(select(observations.c.id).where(observations.c.id == row.id)) is not None:
@@ -169,19 +169,26 @@ class Observations:
 
         The series is by `step` (day, hour or minute); up to `examples` questions with differing answers are shown.
         """
+        # the queries
         c = observations.c
         conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
         conditions += [] if since is None else [c.at >= utc_or_error(since)]
         conditions += [] if key_id is None else [c.key_id == key_id]
-        moment = func.substr(c.at, 1, STEPS[step])
+        groups: dict[str, list[ColumnElement[Any]]] = {
+            "total": [],
+            "keys": [c.key_id.label("name")],
+            "kinds": [c.kind.label("name")],
+            "series": [moment(c.at, step).label("name")],
+        }
         differing = select(observations).where(*conditions, c.same.is_(False)).order_by(c.at.desc(), c.id)
         today = datetime.now(UTC).date().isoformat()
         of_observing = spending.c.key_id.startswith(OBSERVATION), spending.c.day == today
         spent = select(func.sum(spending.c.cost_usd)).where(*of_observing)
+        # their results, together with the confidence sequence
         with self._database.read() as connection:
             rows = {
-                name: [_figures(row) for row in connection.execute(_sums(by, conditions)).mappings()]
-                for name, by in (("total", None), ("keys", c.key_id), ("kinds", c.kind), ("series", moment))
+                name: [_figures(row) for row in grouped(connection, conditions, *by, **_SUMS)]
+                for name, by in groups.items()
             }
             found = connection.execute(differing.limit(examples)).mappings() if examples else ()
             shown = [dict(row) for row in found]
@@ -198,28 +205,22 @@ class Observations:
         }
 
 
-def _sums(by: ColumnElement[Any] | None, conditions: Sequence[ColumnElement[bool]]) -> Any:
-    """Return the sums over observations, by a column if one is given; costs only where both are known."""
-    c = observations.c
-    priced = c.slow_usd.is_not(None) & c.cascade_usd.is_not(None)
-    columns = [
-        func.count().label("questions"),
-        func.sum(case((priced, 1), else_=0)).label("priced"),
-        func.sum(case((priced, c.slow_usd), else_=0.0)).label("slow_usd"),
-        func.sum(case((priced, c.cascade_usd), else_=0.0)).label("cascade_usd"),
-        func.sum(c.spent_usd).label("spent_usd"),
-        func.count(c.same).label("compared"),
-        func.sum(case((c.same.is_(True), 1), else_=0)).label("agreed"),
-        func.count(c.slow_same).label("repeated"),
-        func.sum(case((c.slow_same.is_(True), 1), else_=0)).label("slow_agreed"),
-    ]
-    if by is None:
-        return select(*columns).where(*conditions)
-    return select(by.label("name"), *columns).where(*conditions).group_by(by).order_by(by)
+_IS_PRICED = observations.c.slow_usd.is_not(None) & observations.c.cascade_usd.is_not(None)
+_SUMS: dict[str, ColumnElement[Any]] = {
+    "questions": func.count(),
+    "priced": func.count(case((_IS_PRICED, 1))),
+    "slow_usd": sum_of(case((_IS_PRICED, observations.c.slow_usd)), 0.0),
+    "cascade_usd": sum_of(case((_IS_PRICED, observations.c.cascade_usd)), 0.0),
+    "spent_usd": sum_of(observations.c.spent_usd, 0.0),
+    "compared": func.count(observations.c.same),
+    "agreed": func.count(case((observations.c.same, 1))),
+    "repeated": func.count(observations.c.slow_same),
+    "slow_agreed": func.count(case((observations.c.slow_same, 1))),
+}
+"""Sums over observations; costs only where both are known."""
 
 
-def _figures(row: Any) -> dict[str, Any]:
-    sums = {name: value if name == "name" else value or 0 for name, value in row.items()}
+def _figures(sums: dict[str, Any]) -> dict[str, Any]:
     slow_usd = sums["slow_usd"]
     return {
         **sums,
@@ -230,7 +231,7 @@ def _figures(row: Any) -> dict[str, Any]:
 
 
 def _share(count: int, of: int) -> dict[str, Any]:
-    return betting_interval({1.0: int(count), 0.0: int(of - count)})._asdict()
+    return betting_interval({1.0: count, 0.0: of - count})._asdict()
 
 
 def agreement_lines(report: Mapping[str, Any]) -> list[str]:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, and_, case, func, literal_column, or_, select
 
 from odar.policy.equivalence import group_candidates
 from odar.settings import Settings
 from odar.traces.cut_off import cut_off_warnings
-from odar.traces.database import feedback, traces
+from odar.traces.database import traces
 from odar.traces.record import ERROR, OK, finite_or_none
 from odar.types import CHEAP_AGENTS, FAST, Call, Candidate, Route, Trace, path_name
 
@@ -34,91 +33,6 @@ _ROUTED = tuple(path.value for path in Route)
 Conditions = Sequence[ColumnElement[bool]]
 
 
-@dataclass(slots=True)
-class RoutedTotals:
-    """Sums over the questions whose path ODAR chose."""
-
-    questions: int = 0
-    calls: int = 0
-    """Calls, including those of failed questions."""
-    slow_calls: int = 0
-    priced: int = 0
-    """Answered questions with a known cost and a known baseline."""
-    cost_usd: float = 0.0
-    """Cost of these questions, and of failed ones."""
-    baseline_usd: float = 0.0
-    compared: int = 0
-    """Questions that the fast agent and another one answered."""
-    changed: int = 0
-    """Compared questions whose returned answer is not the fast agent's."""
-
-    def add_trace(self, trace: Trace) -> None:
-        cost = finite_or_none(trace.spend.cost_usd)
-        baseline = finite_or_none(trace.baseline_usd)
-        priced = cost is not None and baseline is not None
-        changed = changed_by_others(trace.candidates, trace.verdict.winner)
-        self.add_cell(
-            {
-                "path": path_name(trace.plan, trace.decisions),
-                "status": OK,
-                "forced": trace.plan.forced,
-                "queries": 1,
-                "calls": trace.spend.calls,
-                "slow_calls": count_slow_calls(trace.calls),
-                "priced": int(priced),
-                "priced_usd": cost if priced else 0.0,
-                "baseline_usd": baseline if priced else 0.0,
-                "compared": int(changed is not None),
-                "changed": int(bool(changed)),
-            }
-        )
-
-    def add_cell(self, cell: Mapping[str, Any]) -> None:
-        """Add a cell of `_cells`, the sums over questions of one path and status, forced or not."""
-        if cell["path"] not in _ROUTED or cell["forced"]:
-            return
-        if cell["status"] == OK:
-            self.questions += cell["queries"]
-            self.priced += cell["priced"]
-            self.cost_usd += cell["priced_usd"]
-            self.baseline_usd += cell["baseline_usd"]
-        else:
-            self.cost_usd += cell["cost_usd"]
-        self.calls += cell["calls"]
-        self.slow_calls += cell["slow_calls"]
-        self.compared += cell["compared"]
-        self.changed += cell["changed"]
-
-
-def savings(totals: RoutedTotals) -> dict[str, Any]:
-    """Return the savings against always asking the slow agent, and a warning if that costs less.
-
-    Dollars are None if no question has a known cost and baseline; `unpriced` is the number of questions left out.
-
-    >>> found = savings(RoutedTotals(questions=40, calls=70, slow_calls=20, priced=40, cost_usd=0.30,
-    ...                              baseline_usd=0.40, compared=20, changed=5))
-    >>> found["calls_saved"], round(found["usd_saved"], 2), found["changed"], found["warning"]
-    (-30, 0.1, 0.25, None)
-    """
-    t = totals
-    known = t.priced > 0
-    return {
-        "questions": t.questions,
-        "calls": t.calls,
-        "slow_calls": t.slow_calls,
-        "unpriced": t.questions - t.priced,
-        "cost_usd": t.cost_usd if known else None,
-        "always_slow_usd": t.baseline_usd if known else None,
-        "usd_saved": t.baseline_usd - t.cost_usd if known else None,
-        "calls_saved": t.questions - t.calls,
-        "slow_calls_saved": t.questions - t.slow_calls,
-        "compared": t.compared,
-        "changed": _mean(t.changed, t.compared),
-        "assumption": ASSUMPTION,
-        "warning": _warning(t),
-    }
-
-
 def count_slow_calls(calls: Iterable[Call]) -> int:
     return sum(call.samples for call in calls if call.agent not in CHEAP_AGENTS and call.error is None)
 
@@ -132,20 +46,66 @@ def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | No
     return groups[winner] != groups[fast]
 
 
-def _mean(total: float, count: int) -> float | None:
-    return total / count if count else None
+def routed_sums(trace: Trace) -> dict[str, float]:
+    """Return what an answered question adds to the sums of `savings`; nothing if the caller chose path or model."""
+    if trace.plan.forced or path_name(trace.plan, trace.decisions) not in _ROUTED:
+        return {}
+    cost = finite_or_none(trace.spend.cost_usd)
+    baseline = finite_or_none(trace.baseline_usd)
+    changed = changed_by_others(trace.candidates, trace.verdict.winner)
+    sums: dict[str, float] = {
+        "questions": 1,
+        "calls": trace.spend.calls,
+        "slow_calls": count_slow_calls(trace.calls),
+        "compared": int(changed is not None),
+        "changed": int(bool(changed)),
+    }
+    if cost is None or baseline is None:
+        return sums
+    return sums | {"priced": 1, "routed_usd": cost, "baseline_usd": baseline}
 
 
-def _warning(totals: RoutedTotals) -> str | None:
-    cost = totals.cost_usd
-    slow = totals.baseline_usd
-    if totals.priced < MIN_QUESTIONS or cost <= slow:
-        return None
-    more = f"{cost / slow - 1:.0%} more than" if slow > 0 else "more than"
-    return (
-        f"ODAR cost ${cost:.4g}, {more} the ${slow:.4g} of always asking the slow model; "
-        'set policy = "slow", a cheaper dial (routing.dial = "economy"), or run odar calibrate'
-    )
+def savings(sums: Mapping[str, float]) -> dict[str, Any]:
+    """Return the savings against always asking the slow agent, and a warning if that costs less.
+
+    Dollars are None if no question has a known cost and baseline; `unpriced` is the number of questions left out.
+
+    Args:
+        sums: over the questions whose path ODAR chose. `calls` and `slow_calls` include those of failed questions.
+            `priced` of the answered `questions` have a known cost and baseline (`baseline_usd`); `routed_usd` is
+            the cost of these and of failed ones. Of those `compared`, which the fast agent and another one
+            answered, some got an answer that is not the fast agent's (`changed`). What is missing is 0.
+
+    >>> found = savings({"questions": 40, "calls": 70, "slow_calls": 20, "priced": 40, "routed_usd": 0.30,
+    ...                  "baseline_usd": 0.40, "compared": 20, "changed": 5})
+    >>> found["calls_saved"], round(found["usd_saved"], 2), found["changed"], found["warning"]
+    (-30, 0.1, 0.25, None)
+    """
+    total = {name: sums.get(name, 0) for name in ("calls", *_ROUTED_SUMS)}
+    questions, cost, slow = total["questions"], total["routed_usd"], total["baseline_usd"]
+    known = total["priced"] > 0
+    warning = None
+    if total["priced"] >= MIN_QUESTIONS and cost > slow:
+        more = f"{cost / slow - 1:.0%} more than" if slow > 0 else "more than"
+        warning = (
+            f"ODAR cost ${cost:.4g}, {more} the ${slow:.4g} of always asking the slow model; "
+            'set policy = "slow", a cheaper dial (routing.dial = "economy"), or run odar calibrate'
+        )
+    return {
+        "questions": questions,
+        "calls": total["calls"],
+        "slow_calls": total["slow_calls"],
+        "unpriced": questions - total["priced"],
+        "cost_usd": cost if known else None,
+        "always_slow_usd": slow if known else None,
+        "usd_saved": slow - cost if known else None,
+        "calls_saved": questions - total["calls"],
+        "slow_calls_saved": questions - total["slow_calls"],
+        "compared": total["compared"],
+        "changed": total["changed"] / total["compared"] if total["compared"] else None,
+        "assumption": ASSUMPTION,
+        "warning": warning,
+    }
 
 
 def overview(connection: Connection, conditions: Conditions, step: str = "day") -> dict[str, Any]:
@@ -159,26 +119,23 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
         `difficulty`: for each path a histogram of the queries that ODAR routed; `timeline`: sums by `step` and
         path, oldest first.
     """
-    cells = _cells(connection, conditions)
-    marks = _feedback(connection, conditions)
-    paths = {
-        name: _sums([cell for cell in cells if cell["path"] == name])
-        for name in sorted({cell["path"] for cell in cells})
-    }
+    c = traces.c
+    cells = grouped(connection, conditions, _PATH, c.status, c.forced, c.bin, **_SUMS, **_CELL_SUMS)
+    paths = {}
+    for name in sorted({cell["path"] for cell in cells}):
+        paths[name] = _figures([cell for cell in cells if cell["path"] == name])
     latencies = _latencies(connection, conditions, {name: path["queries"] for name, path in paths.items()})
     for name, path in paths.items():
-        path |= {"latency_s": latencies[name], "feedback": marks.get(name, {"right": 0, "wrong": 0})}
-    totals = RoutedTotals()
-    for cell in cells:
-        totals.add_cell(cell)
-    return _sums(cells) | {
-        "feedback": {mark: sum(each[mark] for each in marks.values()) for mark in ("right", "wrong")},
+        path["latency_s"] = latencies[name]
+    routed = [cell for cell in cells if cell["path"] in _ROUTED and not cell["forced"]]
+    timeline = grouped(connection, conditions, moment(c.started_at, step).label("at"), _PATH, **_SUMS)
+    return _figures(cells) | {
         "paths": paths,
-        "savings": savings(totals),
+        "savings": savings({name: sum(cell[name] for cell in routed) for name in ("calls", *_ROUTED_SUMS)}),
         "stages": _stages(connection, conditions),
         "cut_off": _cut_off(connection, conditions),
         "difficulty": _histogram(cells),
-        "timeline": _timeline(connection, conditions, step),
+        "timeline": timeline,
     }
 
 
@@ -197,80 +154,90 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     return warnings + cut_off_warnings(counts, limits)
 
 
-_NO_PATH = "none"
-"""Path of questions that failed before one was chosen."""
+def moment(time: ColumnElement[str], step: str) -> ColumnElement[str]:
+    """Return the day, hour or minute of a time."""
+    # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
+    return func.substr(time, literal_column("1"), literal_column(str(STEPS[step])))
+
+
+def sum_of(value: ColumnElement[Any], zero: float = 0) -> ColumnElement[Any]:
+    return func.coalesce(func.sum(value), zero)
+
+
+def _priced_total(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -> ColumnElement[Any]:
+    return sum_of(case((or_(_IS_PRICED, *conditions), value)), 0.0)
+
+
+_PATH = func.coalesce(traces.c.path, literal_column("'none'")).label("path")
+"""The path, or "none" for questions that failed before one was chosen."""
+_IS_PRICED = and_(
+    traces.c.cost_usd.is_not(None), traces.c.baseline_usd.is_not(None)
+)  # such a question was answered
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),
-    "cost_usd": func.coalesce(func.sum(traces.c.cost_usd), 0.0),
+    "cost_usd": sum_of(traces.c.cost_usd, 0.0),
     "cost_unknown": func.count() - func.count(traces.c.cost_usd),
+}
+_ROUTED_SUMS: dict[str, ColumnElement[Any]] = {
+    "questions": func.count(case((traces.c.status == OK, 1))),
+    "slow_calls": sum_of(traces.c.slow_calls),
+    "priced": func.count(case((_IS_PRICED, 1))),
+    "routed_usd": _priced_total(traces.c.cost_usd, traces.c.status != OK),
+    "baseline_usd": _priced_total(traces.c.baseline_usd),
+    "compared": func.count(traces.c.changed),
+    "changed": func.count(case((traces.c.changed, 1))),
+}
+"""Those of `savings`, besides `calls`."""
+_CELL_SUMS = _ROUTED_SUMS | {
+    "degraded": func.count(case((traces.c.degraded, 1))),
+    "errors": func.count(case((traces.c.status == ERROR, 1))),
+    "right": func.count(case((traces.c.correct, 1))),
+    "wrong": func.count(case((traces.c.correct.is_(False), 1))),
 }
 
 
-def _cells(connection: Connection, conditions: Conditions) -> list[dict[str, Any]]:
-    """Return sums by path, status, forced or not, and hundredth of difficulty: one query for most figures."""
-    c = traces.c
-    priced = and_(c.cost_usd.is_not(None), c.baseline_usd.is_not(None))
-    sums = _SUMS | {
-        "priced": func.count(case((priced, 1))),
-        "priced_usd": _total(case((priced, c.cost_usd))),
-        "baseline_usd": _total(case((priced, c.baseline_usd))),
-        "degraded": func.count(case((c.degraded, 1))),
-        "slow_calls": _total(c.slow_calls),
-        "compared": func.count(c.changed),
-        "changed": func.count(case((c.changed, 1))),
-    }
-    groups = (c.path, c.status, c.forced, c.bin)
-    labelled = (value.label(f"sum_{name}") for name, value in sums.items())
-    rows = connection.execute(select(*groups, *labelled).where(*conditions).group_by(*groups))
-    return [
-        {"path": path or _NO_PATH, "status": status, "forced": forced, "bin": bin_}
-        | {name: float(v) if name.endswith("usd") else int(v) for name, v in zip(sums, values, strict=True)}
-        for path, status, forced, bin_, *values in rows
-    ]
+def grouped(
+    connection: Connection, conditions: Conditions, *groups: ColumnElement[Any], **sums: ColumnElement[Any]
+) -> list[dict[str, Any]]:
+    """Return sums over the rows that meet the conditions, for each group of rows that have the same values."""
+    query = select(*groups, *(value.label(name) for name, value in sums.items())).where(*conditions)
+    rows = [dict(row) for row in connection.execute(query.group_by(*groups)).mappings()]
+    # not in SQL: databases sort NULL and letters differently
+    return sorted(rows, key=lambda row: [(row[g.key] is not None, row[g.key]) for g in groups])
 
 
-def _total(value: ColumnElement[Any]) -> ColumnElement[Any]:
-    return func.coalesce(func.sum(value), 0)
+def _figures(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    names = (*_SUMS, "degraded", "errors", "right", "wrong")
+    sums = {name: sum(cell[name] for cell in cells) for name in names}
+    feedback = {name: sums.pop(name) for name in ("right", "wrong")}
+    mean = sums["calls"] / sums["queries"] if cells else None
+    return {**sums, "calls_per_query": mean, "feedback": feedback}
+
+
+def _histogram(cells: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    paths = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
+    for cell in cells:
+        if cell["path"] in _ROUTED and not cell["forced"] and cell["bin"] is not None:
+            paths[cell["path"]][cell["bin"]] += cell["queries"]
+    return {"bins": BINS, "routed": paths}
 
 
 def _stages(connection: Connection, conditions: Conditions) -> dict[str, int]:
     c = traces.c
     wanted = (*conditions, c.path.in_(_ROUTED), c.forced.is_(False), c.stages.is_not(None))
-    rows = connection.execute(select(c.stages, func.count()).where(*wanted).group_by(c.stages))
-    counts: dict[str, int] = {stages: count for stages, count in rows}  # noqa: C416 - rows are no tuples for mypy
-    return {stages: counts[stages] for stages in sorted(counts, key=lambda each: (-counts[each], each))}
+    rows = grouped(connection, wanted, c.stages, number=func.count())
+    return {row["stages"]: row["number"] for row in sorted(rows, key=lambda row: (-row["number"], row["stages"]))}
 
 
 def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    c = traces.c
     sums: dict[str, Counter[str]] = {}
-    for text, count in connection.execute(select(c.answers, func.count()).where(*conditions).group_by(c.answers)):
-        for part in filter(None, text.split(",")):
+    for row in grouped(connection, conditions, traces.c.answers, number=func.count()):
+        for part in filter(None, row["answers"].split(",")):
             agent, answers, cut_off = part.split(" ")
-            numbers = {"answers": count * int(answers), "cut_off": count * int(cut_off)}
+            numbers = {"answers": row["number"] * int(answers), "cut_off": row["number"] * int(cut_off)}
             sums.setdefault(agent, Counter(answers=0, cut_off=0)).update(numbers)
     return {agent: dict(sums[agent]) for agent in sorted(sums)}
-
-
-def _sums(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    sums = {
-        name: sum(cell[name] for cell in cells)
-        for name in ("queries", "degraded", "calls", "cost_unknown", "cost_usd")
-    }
-    return sums | {
-        "errors": sum(cell["queries"] for cell in cells if cell["status"] == ERROR),
-        "calls_per_query": _mean(sums["calls"], sums["queries"]),
-    }
-
-
-def _histogram(cells: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a histogram of difficulty for each path, without queries whose path the caller chose."""
-    routed = {cell["path"]: [0] * BINS for cell in cells if cell["path"] in _ROUTED}
-    for cell in cells:
-        if cell["bin"] is not None and cell["path"] in routed and not cell["forced"]:
-            routed[cell["path"]][cell["bin"]] += cell["queries"]
-    return {"bins": BINS, "routed": routed}
 
 
 def _latencies(
@@ -278,32 +245,9 @@ def _latencies(
 ) -> dict[str, dict[str, float | None]]:
     """Return percentiles of the latency by nearest rank, for each path."""
     rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
-    ranked = select(traces.c.path, traces.c.seconds, rank).where(*conditions).subquery()
+    ranked = select(_PATH, traces.c.seconds, rank).where(*conditions).subquery()
     # Fetch only these ranks; a rank that only another path needs is fetched too, and ignored.
     ranks = {(name, p): -(-n * p // 100) for name, n in counts.items() for p in _PERCENTILES}
     rows = connection.execute(select(ranked).where(ranked.c.rank.in_(set(ranks.values()))))
-    at = {(path or _NO_PATH, rank): seconds for path, seconds, rank in rows}
+    at = {(path, rank): seconds for path, seconds, rank in rows}
     return {name: {f"p{p}": at.get((name, ranks[name, p])) for p in _PERCENTILES} for name in counts}
-
-
-def _feedback(connection: Connection, conditions: Conditions) -> dict[str, dict[str, int]]:
-    joined = traces.join(feedback, feedback.c.trace_id == traces.c.id)
-    query = select(traces.c.path, feedback.c.correct, func.count()).select_from(joined).where(*conditions)
-    found: dict[str, dict[str, int]] = {}
-    for path, correct, count in connection.execute(query.group_by(traces.c.path, feedback.c.correct)):
-        found.setdefault(path or _NO_PATH, {"right": 0, "wrong": 0})["right" if correct else "wrong"] = int(count)
-    return found
-
-
-def _timeline(connection: Connection, conditions: Conditions, step: str) -> list[dict[str, Any]]:
-    # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
-    length: ColumnElement[int] = literal_column(str(STEPS[step]))
-    moment = func.substr(traces.c.started_at, literal_column("1"), length)
-    query = select(moment.label("at"), traces.c.path, *(value.label(name) for name, value in _SUMS.items()))
-    grouped = query.where(*conditions).group_by(moment, traces.c.path)
-    points = [
-        {**row, "path": row["path"] or _NO_PATH, "calls": int(row["calls"]), "cost_usd": float(row["cost_usd"])}
-        for row in connection.execute(grouped).mappings()
-    ]
-    # not in SQL: databases sort NULL differently
-    return sorted(points, key=lambda point: (point["at"], point["path"]))

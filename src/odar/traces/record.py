@@ -153,10 +153,11 @@ VERSION = 2
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
     """Return the record as plain data; unknown is None."""
     trace = record.trace
+    answered = trace if isinstance(trace, Trace) else None
     candidates = trace.candidates
     query = record.query or _NO_QUERY
     request = {"endpoint": record.endpoint, "asked": record.model, "status": record.http_status}
-    document: dict[str, Any] = {
+    return {
         "version": VERSION,
         "id": trace.id,
         "started_at": trace.started_at,
@@ -174,25 +175,14 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
         "spend": _plain(trace.spend),
         "extra": request | {"stream": record.stream} if record.endpoint else {},
         "status": record.status,
-        "error": None,
+        "error": None if answered else record.error if content else record.error_summary,
         "path": record.path,
-        "answer": None,
-        "verdict": None,
-        "prompts": {},
-        "degradations": [],
-        "notes": [],
-        "baseline_usd": None,
-    }
-    if isinstance(trace, Unanswered):
-        return document | {"error": record.error if content else record.error_summary}
-    winner = trace.winner
-    return document | {
-        "answer": _text("text", winner.text, content) | _text("final", winner.answer, content),
-        "verdict": _plain(trace.verdict),
-        "prompts": dict(trace.prompts),
-        "degradations": _degradations(trace, content),
-        "notes": list(trace.notes),
-        "baseline_usd": trace.baseline_usd,
+        "answer": answered and _answer(answered.winner, content),
+        "verdict": answered and _plain(answered.verdict),
+        "prompts": dict(answered.prompts) if answered else {},
+        "degradations": _degradations(answered, content) if answered else [],
+        "notes": list(answered.notes) if answered else [],
+        "baseline_usd": answered and answered.baseline_usd,
     }
 
 
@@ -208,6 +198,10 @@ def _plain(value: Any) -> Any:
 
 def _text(name: str, text: str, content: bool) -> dict[str, Any]:
     return {name: text, f"{name}_characters": len(text)} if content else {f"{name}_characters": len(text)}
+
+
+def _answer(candidate: Candidate, content: bool) -> dict[str, Any]:
+    return _text("text", candidate.text, content) | _text("final", candidate.answer, content)
 
 
 def _degradations(trace: Trace, content: bool) -> list[str]:
@@ -241,7 +235,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
 def _candidate(candidate: Candidate, content: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"stage": candidate.stage, "agent": candidate.agent, "step": candidate.step.value}
     out["model"] = candidate.model
-    out |= _text("text", candidate.text, content) | _text("final", candidate.answer, content)
+    out |= _answer(candidate, content)
     out |= {"judgment": candidate.judgment, "finish": candidate.finish, "stated": candidate.stated}
     out["energy"] = None if candidate.energy is None else _plain(candidate.energy)
     # Columns take a third of the space of one object per token, and the texts can be left out.

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import Connection, delete, func, select
 
-from odar.traces.database import Database, documents, feedback, observations, responses, traces
+from odar.traces.database import Database, documents, observations, responses, traces
 
 BATCH = 500
 TRUST_AFTER_S = 6 * 3600.0
@@ -44,13 +44,12 @@ def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
         return False
     with database.read() as connection:  # usually there is nothing to delete, and no lock is needed
         old = {
-            table: list(connection.scalars(select(table.c.id).where(table.c.day < first).limit(BATCH)))
-            for table in (traces, responses, observations)
+            age.table: list(connection.scalars(select(age.table.c.id).where(age < first).limit(BATCH)))
+            for age in (traces.c.started_at, responses.c.day, observations.c.at)
         }
     if any(old.values()):
         with database.write() as connection:
-            for table in (documents, feedback):
-                connection.execute(delete(table).where(table.c.trace_id.in_(old[traces])))
+            connection.execute(delete(documents).where(documents.c.trace_id.in_(old[traces])))
             for table, ids in old.items():
                 connection.execute(delete(table).where(table.c.id.in_(ids)))
     return any(len(ids) == BATCH for ids in old.values())

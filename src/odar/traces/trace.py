@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from odar.agents.team import Team, describe_failure
 from odar.options import AskOptions
-from odar.traces.cut_off import cut_off_counts, cut_off_notes
+from odar.traces.cut_off import cut_off_counts, cut_off_warnings
 from odar.types import SLOW, Decision, State, Trace, Verdict
 
 
@@ -66,5 +66,6 @@ def _degradations(state: State, verdict: Verdict, team: Team, failures: Iterable
     if any(candidate.finish == "length" for candidate in state.candidates):
         limits = {agent: team.request_template(agent).sampling.max_tokens for agent in team.cards}
         setting = "limits.max_tokens" if team.open_ended else ""
-        reasons += cut_off_notes(cut_off_counts(state.candidates, team.query.parameters), limits, setting)
+        counts = cut_off_counts(state.candidates, team.query.parameters)
+        reasons += cut_off_warnings(counts, limits, share=0.5, least=1, setting=setting)
     return tuple(dict.fromkeys(filter(None, reasons)))

@@ -13,8 +13,9 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Table, insert, select
 
@@ -45,21 +46,17 @@ _EDGES = [i / BINS for i in range(1, BINS)]
 _INT_MAX = 2**63 - 1
 
 
-class Row(NamedTuple):
-    """A record converted to rows of the database."""
-
-    figures: dict[str, Any]
-    document: dict[str, Any]
-    settled: bool = False
+Row = dict[str, Any]
+"""A record as the columns of `traces` and `documents`, and the key that is charged, as `charged`."""
 
 
 def make_row(record: Record, *, content: bool) -> Row:
+    """Return the record as a row; its texts are there only with `content`."""
     document = to_document(record, content=content)
     trace = record.trace
     spend = trace.spend
     plan = trace.plan
     verdict = document["verdict"]
-    started_at = to_utc(trace.started_at)
     query = record.query or Query("")
     answer = trace.candidates[0].text if trace.candidates else None
     if isinstance(trace, Trace):
@@ -67,18 +64,15 @@ def make_row(record: Record, *, content: bool) -> Row:
     difficulty = None if plan is None else finite_or_none(plan.estimate.difficulty)
     cut_off = cut_off_counts(trace.candidates, query.parameters)
     names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
-    figures = {
-        "id": replace_invalid_chars(trace.id),
-        "started_at": started_at,
-        "day": started_at[:10],
-        "profile": replace_invalid_chars(trace.profile),
+    trace_id = replace_invalid_chars(trace.id)
+    return {
+        "id": trace_id,
+        "started_at": to_utc(trace.started_at),
         "status": document["status"],
         "error": replace_invalid_chars(document["error"]),
         "path": document["path"],
         "difficulty": difficulty,
         "bin": None if difficulty is None else bisect_right(_EDGES, difficulty),
-        "expert": plan and plan.assignment.expert,
-        "scorer": verdict and verdict["scorer"],
         "degraded": bool(document["degradations"]),
         "models": replace_invalid_chars("," + ",".join(dict.fromkeys(names)) + ","),
         "calls": spend.calls,
@@ -87,7 +81,6 @@ def make_row(record: Record, *, content: bool) -> Row:
         "tokens_in": _integer(spend.usage.input),
         "tokens_out": _integer(spend.usage.output),
         "query_characters": len(query.text),
-        "answer_characters": None if answer is None else len(answer),
         "key_id": record.key_id or None,
         "forced": plan and plan.forced,
         "stages": plan and ",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
@@ -95,10 +88,12 @@ def make_row(record: Record, *, content: bool) -> Row:
         "baseline_usd": finite_or_none(document["baseline_usd"]),
         "changed": verdict and changed_by_others(trace.candidates, verdict["winner"]),
         "answers": ",".join(f"{agent} {answers} {cut}" for agent, (answers, cut) in cut_off.items()),
+        "trace_id": trace_id,
+        "body": to_json(document),
+        "question": replace_invalid_chars(query.text) if content else None,
+        "answer": replace_invalid_chars(answer) if content else None,
+        "charged": None if record.settled else record.key_id or None,
     }
-    texts = {"question": replace_invalid_chars(query.text), "answer": replace_invalid_chars(answer)}
-    body = {"trace_id": figures["id"], "body": to_json(document)}
-    return Row(figures, body | (texts if content else dict.fromkeys(texts)), record.settled)
 
 
 def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
@@ -106,18 +101,17 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
 
     A batch is written again if its commit was not confirmed, so rows that were stored must not be counted twice.
     """
-    ids = [row.figures["id"] for row in rows]
-    stored = set(connection.scalars(select(traces.c.id).where(traces.c.id.in_(ids))))
-    new = list({row.figures["id"]: row for row in rows if row.figures["id"] not in stored}.values())
+    new = {row["id"]: row for row in rows}
+    for stored in connection.scalars(select(traces.c.id).where(traces.c.id.in_(list(new)))):
+        del new[stored]
     if not new:
         return
-    _bulk_insert(connection, traces, [row.figures for row in new])
-    _bulk_insert(connection, documents, [row.document for row in new])
+    for table in (traces, documents):
+        _bulk_insert(connection, table, list(new.values()))
     bills: dict[tuple[str, str], list[float | None]] = {}
-    for row in new:
-        if row.figures["key_id"] is not None and not row.settled:
-            key = row.figures["key_id"], row.figures["day"]
-            bills.setdefault(key, []).append(row.figures["cost_usd"])
+    for row in new.values():
+        if row["charged"] is not None:
+            bills.setdefault((row["charged"], row["started_at"][:10]), []).append(row["cost_usd"])
     # Sorted: two processes that lock the same rows in different orders would wait for each other.
     for (key_id, day), costs in sorted(bills.items()):
         total = sum(cost for cost in costs if cost is not None)
@@ -128,7 +122,8 @@ def _bulk_insert(connection: Connection, table: Table, rows: Sequence[dict[str, 
     """Insert rows with the driver's own call: SQLAlchemy's processing of each value would double the time."""
     key = (table.name, connection.dialect.name)
     if key not in _INSERTS:
-        compiled = insert(table).compile(dialect=connection.dialect)
+        names = [column.name for column in table.c if column.name in rows[0]]
+        compiled = insert(table).compile(dialect=connection.dialect, column_keys=names)
         order = getattr(compiled, "positiontup", None)  # None if the driver takes its values by name
         _INSERTS[key] = str(compiled), itemgetter(*order) if order else dict
     statement, convert_row = _INSERTS[key]
@@ -267,7 +262,7 @@ class TraceWriter:
         """Write this many records in batches; return False if the database fails."""
         while count > 0:
             with self._wake:
-                batch = [self._queue[i] for i in range(min(count, BATCH, len(self._queue)))]
+                batch = list(islice(self._queue, min(count, BATCH)))
             if not batch:
                 break
             try:

@@ -10,8 +10,8 @@ import pytest
 from odar.lab.calibration.belief_fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
 from odar.policy.cascade_values import draw_answers
-from odar.policy.policies import default_skill
-from odar.served.skills import agreement, skills_from_agreement
+from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
+from odar.served.agreement import agreement, skills_from_agreement
 
 BELIEF = Belief.load()
 TRUE = (Agent("fast", 0.42, "gpt"), Agent("second", 0.47, "gemini"), Agent("slow", 0.70, "claude"))
@@ -24,7 +24,10 @@ def answers(size: int, seed: int = 1, belief: Belief = BELIEF) -> Answers:
 
 
 def expected(agents: tuple[Agent, ...]) -> list[Agent]:
-    return [replace(agent, skill=default_skill(price)) for agent, price in zip(agents, (1, 1, 10), strict=True)]
+    return [
+        replace(agent, skill=skill)
+        for agent, skill in zip(agents, (CHEAP_SKILL, CHEAP_SKILL, STRONG_SKILL), strict=True)
+    ]
 
 
 def test_agreement_grows_with_skill_and_with_few_plausible_answers() -> None:

@@ -111,7 +111,7 @@ def test_a_policy_that_asks_for_more_than_was_recorded_is_rejected(tmp_path):
 def test_a_target_moves_the_dial_from_item_to_item(tmp_path):
     table = load_table(synthetic_panel(tmp_path, 400))
     policy = table.policy_of(replace(table.settings, policy="cascade"))
-    calls = [table.walk(policy, dial=Dial.meeting("calls", target)).calls.mean() for target in (1.3, 2.5)]
+    calls = [table.walk(policy, dial=Dial.from_options(target_calls=target)).calls.mean() for target in (1.3, 2.5)]
     assert calls == pytest.approx([1.3, 2.5], abs=0.25)
 
 

@@ -29,7 +29,7 @@ from odar.policy.arrays import Array, Bools
 from odar.policy.belief import Belief
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
-from odar.served.skills import skills_from_agreement
+from odar.served.agreement import skills_from_agreement
 from odar.settings import Settings
 from odar.types import FAST, SECOND, SLOW, Assignment, Estimate, Query, State, Step
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from odar.policy.arrays import Array
 from odar.policy.belief import SHARES, Belief, Evidence, Opinion, Posterior, logit, sigmoid
-from odar.served.skills import gauss_newton
+from odar.served.agreement import gauss_newton
 
 LABEL_SKILL_DEVIATION = 0.5
 """Deviation of the logit of a skill where there are labels."""

@@ -197,9 +197,8 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
     if table.samples(SLOW, Step.VERIFY):
         return policy, note
     medium = "no verification was recorded: Medium questions take the Hard path"
-    thresholds = replace(policy.thresholds, tau2=policy.thresholds.tau1)
-    experts = {name: replace(each, tau2=each.tau1) for name, each in policy.by_expert.items()}
-    return replace(policy, thresholds=thresholds, by_expert=experts), f"{note}; {medium}" if note else medium
+    experts = {name: (tau1, tau1) for name, (tau1, _) in policy.by_expert.items()}
+    return replace(policy, tau2=policy.tau1, by_expert=experts), f"{note}; {medium}" if note else medium
 
 
 # --- fixed choices -----------------------------------------------------------------------------------------------

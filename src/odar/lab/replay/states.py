@@ -65,7 +65,7 @@ def _state_key(state: State) -> Hashable:
 def stacked_evidence(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]]) -> Evidence:
     return Evidence(
         tuple(_stacked(column) for column in zip(*opinions, strict=True)),
-        plausible=np.array([plan.plausible or 0 for plan in plans]),
+        plausible=np.array([plan.plausible for plan in plans]),
         difficulty=np.array([plan.estimate.difficulty for plan in plans]),
     )
 

@@ -18,7 +18,8 @@ from odar.lab.runs.executor import Work, WorkResult, failure
 from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
 from odar.lab.runs.needs import used_amounts, worst_case
 from odar.options import AskOptions
-from odar.providers.base import OnDelta, ProviderWrapper, Reply, Request
+from odar.providers.base import Provider, Reply, Request
+from odar.providers.pool import GuardedSend, Send
 from odar.providers.replay import reply_from_json, reply_to_json
 from odar.settings import Settings
 from odar.traces.database import Database
@@ -36,7 +37,7 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
     database = Database(settings.store) if settings.store.enabled else None
     writer = None if database is None else TraceWriter(database, settings.store)
     try:
-        async with Odar(settings, guard=RememberingProvider) as odar:
+        async with Odar(settings, guard=remember_replies) as odar:
 
             async def work(item: WorkItem, memo: Memo) -> WorkResult:
                 with use_memo(memo):
@@ -137,20 +138,22 @@ def use_memo(memo: Memo) -> Iterator[None]:
         _current_item.reset(token)
 
 
-class RememberingProvider(ProviderWrapper):
-    """A provider that makes no request twice for the same item; used as a guard of `Odar`."""
+def remember_replies(provider: Provider) -> GuardedSend:
+    """A guard of `Odar` that sends no request twice for the same item."""
 
-    async def complete(self, request: Request, on_delta: OnDelta | None = None) -> Reply:
+    async def recall_or_send(request: Request, send: Send) -> Reply:
         current = _current_item.get()
         if current is None:
-            return await self._provider.complete(request, on_delta)
+            return await send()
         memo, made = current
-        digest = digest_json([self.name, replace(request, timeout_s=0.0)])
+        digest = digest_json([provider.name, replace(request, timeout_s=0.0)])
         name = f"{digest}:{made[digest]}"  # samples without a seed are several identical requests
         made[digest] += 1
         if (kept := memo.recall(name)) is not None:
             return reply_from_json(kept)
-        reply = await self._provider.complete(request, on_delta)
+        reply = await send()
         if any(completion.text.strip() or completion.tool_calls for completion in reply.completions):
             await write_in_thread(memo.keep, name, reply_to_json(reply))  # an empty one is asked for again
         return reply
+
+    return recall_or_send

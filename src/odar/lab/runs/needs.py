@@ -11,7 +11,7 @@ from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.lab.recording.schema import sum_costs
 from odar.lab.runs.limits import REQUESTS, TOKENS, Amounts
-from odar.providers.http import RETRY
+from odar.providers.http import ATTEMPTS
 from odar.types import Ask, Call, Query
 
 
@@ -51,7 +51,7 @@ def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
     used: Counter[tuple[str, str]] = Counter()
     unknown = set()
     for call in calls:
-        used[call.provider, REQUESTS] += RETRY.attempts if call.failed else 1 + call.retries
+        used[call.provider, REQUESTS] += ATTEMPTS if call.failed else 1 + call.retries
         if call.usage.input is None or call.usage.output is None:
             unknown.add((call.provider, TOKENS))
         else:

@@ -213,11 +213,11 @@ class ChatStream:
         if piece.tool_calls:
             delta["tool_calls"] = [
                 {
-                    "index": call.index,
+                    "index": number,
                     **({"id": call.id, "type": "function"} if call.id else {}),
                     "function": {**({"name": call.name} if call.name else {}), "arguments": call.arguments},
                 }
-                for call in piece.tool_calls
+                for number, call in piece.tool_calls
             ]
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have

@@ -268,9 +268,9 @@ class MessageStream:
         if piece.text:
             out += self._open_block("text", {"type": "text", "text": ""})
             out += self._delta_event(type="text_delta", text=piece.text)
-        for call in piece.tool_calls:
-            name = call.id or f"toolu_{self._id}_{call.index}"
-            out += self._open_block(call.index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
+        for index, call in piece.tool_calls:
+            name = call.id or f"toolu_{self._id}_{index}"
+            out += self._open_block(index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
             if call.arguments:
                 out += self._delta_event(type="input_json_delta", partial_json=call.arguments)
         return out

@@ -14,7 +14,7 @@ from odar.background import run_by_size
 from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
-from odar.providers.base import Delta, ToolCallDelta
+from odar.providers.base import Delta
 from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
 from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
@@ -61,8 +61,8 @@ def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") ->
 def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
     """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
     yield from map(Delta, _PIECE.findall(candidate.text))
-    for index, call in enumerate(tool_calls_of(candidate, trace_id)):
-        yield Delta(tool_calls=(ToolCallDelta(index, call.id, call.name, call.arguments),))
+    for call in enumerate(tool_calls_of(candidate, trace_id)):
+        yield Delta(tool_calls=(call,))
 
 
 def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:

@@ -290,10 +290,10 @@ class ResponseStream:
                 out += self._item_event("response.content_part.added", part=_text_part(""))
             self._parts.append(piece.text)
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
-        for call in piece.tool_calls:
-            if self._open != call.index:
-                empty = ToolCall(call.id or f"call_{self._id}_{call.index}", call.name, "")
-                out += self._open_item(call.index, _call_item(empty, self._request, "in_progress"))
+        for index, call in piece.tool_calls:
+            if self._open != index:
+                empty = ToolCall(call.id or f"call_{self._id}_{index}", call.name, "")
+                out += self._open_item(index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
                 self._parts.append(call.arguments)
