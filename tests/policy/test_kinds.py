@@ -62,6 +62,7 @@ def test_everyday_requests(item):
         ("Why should I learn Latin?", Kind.OPEN_ENDED, 0),
         ("How do I get rid of ants?", Kind.OPEN_ENDED, 0),
         ("What are bees? Use at least 300 words.", Kind.OPEN_ENDED, 0),
+        ("What does this picture show?", Kind.OPEN_ENDED, 0),
         ("good morning!", Kind.OPEN_ENDED, 0),
         ("", Kind.SHORT, 0),  # a recording without its questions
         ("<system-reminder>\nIs it true?\n</system-reminder>\nhi", Kind.OPEN_ENDED, 0),
