@@ -216,7 +216,9 @@ def _print_summary(overview: dict[str, Any]) -> None:
     if savings["unpriced"]:
         print_text(f"without {savings['unpriced']:,} questions of unknown cost")
     # what was asked, and what was cut off
-    changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
+    changed = format_known(
+        savings["changed"], f"{{:.0%}} of {plural(savings['compared'], 'answer')}", "no question"
+    )
     click.echo(f"\nfast answer changed by another agent: {changed}")
     for stages, count in overview["stages"].items():
         print_text(f"asked {stages.replace(',', ', ')}: {count:,}")
