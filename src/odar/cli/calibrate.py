@@ -246,7 +246,7 @@ def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: boo
     print_columns(columns, left=("choice", score, "against one slow call"))
     click.echo()
     notes = [f"cost: one slow call is 1.00, or ${slow.cost_usd.mean():.6f}" + " by nominal prices" * nominal]
-    stages = {choice.cascade_name: choice.settings.get("routing.stages") for choice in comparison.choices}
+    stages = {choice.cascade_name: choice.settings.get("routing.stages") for choice in choices}
     notes += [f"{name}: stages {', '.join(each)}" for name, each in stages.items() if isinstance(each, list)]
     if not items.labelled and items.slow_repeats:
         notes.append("same as slow: as another answer of slow, so the row of slow is how often it repeats itself")
