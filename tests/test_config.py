@@ -203,8 +203,8 @@ def test_settings_extend_and_override_the_catalogue(tmp_path):
 
 
 def test_a_model_of_an_unconfigured_provider_is_rejected(tmp_path):
-    with pytest.raises(UnknownName, match="unknown provider 'nowhere'"):
-        load(tmp_path, "profile = 'tiny'\n[models.x]\nprovider = 'nowhere'\n[fast]\nmodel = 'x'")
+    with pytest.raises(UnknownName, match=r"unknown provider of models\.x 'nowhere'"):
+        load(tmp_path, "profile = 'tiny'\n[models.x]\nprovider = 'nowhere'")
 
 
 def test_nested_overrides_do_not_change_the_callers_tables():

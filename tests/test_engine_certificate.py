@@ -15,6 +15,7 @@ from odar.errors import SettingsError
 from odar.lab.calibration.guarantee import Certificate, LossBound, certified_calibration
 from odar.policy.dial import Dial
 from odar.serving.service import Service
+from support.live_gateway import MemoryStore
 from support.scripted import ScriptedProvider, completion
 
 MODELS = {
@@ -94,10 +95,10 @@ async def test_drift_removes_the_certificate(certified, monkeypatch):
 
 
 def test_metrics_show_whether_the_certificate_holds(certified):
-    assert "odar_certificate_holds 1.0" in Service(settings(certified)).metrics.text().decode()
-    other = Service(settings(certified, prompts="chat"))
+    assert "odar_certificate_holds 1.0" in Service(settings(certified), MemoryStore()).metrics.text().decode()
+    other = Service(settings(certified, prompts="chat"), MemoryStore())
     assert "odar_certificate_holds 0.0" in other.metrics.text().decode()
-    assert "odar_certificate" not in Service(settings()).metrics.text().decode()
+    assert "odar_certificate" not in Service(settings(), MemoryStore()).metrics.text().decode()
 
 
 def test_a_damaged_certificate_is_rejected(certified):

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from odar.background import CURRENT_KEY
-from odar.litellm_plugin import OdarLLM, RequestFailed
+from odar.errors import ProviderProtocolError
+from odar.litellm_plugin import _PARAMS, OdarLLM, RequestFailed, RouterProvider
 from support.gateway import call_payload, turn
+from support.requests import ask
 
 MODEL = "nano>flash>large"
 DEPLOYED = {"nano": "openai/gpt-4.1-nano", "flash": "gemini/gemini-3.5-flash-lite", "large": "openai/gpt-4.1"}
@@ -243,3 +245,12 @@ async def test_cards_come_from_litellm() -> None:
     assert cards["slow"].price is not None
     assert cards["slow"].price.output == pytest.approx(8.0)
     assert (cards["fast"].context, cards["fast"].logprobs, cards["fast"].images) == (1_000_000, True, False)
+
+
+async def test_a_response_that_cannot_be_read_is_not_a_timeout() -> None:
+    token = _PARAMS.set({})
+    try:
+        with pytest.raises(ProviderProtocolError):
+            await RouterProvider(FakeRouter(lambda model: {"choices": 7})).complete(ask())
+    finally:
+        _PARAMS.reset(token)

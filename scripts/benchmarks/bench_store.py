@@ -23,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 from odar.config import load_settings
-from odar.serving.keys import KeyLimits, create_key
+from odar.serving.keys import create_key
 from odar.serving.store import Store
 from odar.traces import writer
 from odar.traces.filter import Filter
@@ -105,7 +105,9 @@ async def main() -> None:
         writer.MAX_QUEUED_BYTES = 1 << 30
         store = Store(settings)
         await writing(store)
-        key, secret = create_key(store._database, f"bench {time.time()}", KeyLimits(1e9, 1e9, 1e9))
+        key, secret = create_key(
+            store._database, f"bench {time.time()}", budget_day_usd=1e9, budget_month_usd=1e9, rate_per_min=1e9
+        )
         fill(store, given.rows, key.id)
         if store._database.is_sqlite:
             print(f"{given.rows:,} traces, {size(url):,.0f} MB")

@@ -24,6 +24,7 @@ from typing import Any
 
 from odar.config import load_settings
 from odar.conversation import Message, ToolCall
+from odar.engine import Odar
 from odar.formats import dump_json
 from odar.options import AskOptions
 from odar.policy.session import CACHE_S
@@ -31,7 +32,6 @@ from odar.providers.base import Completion, OnDelta, Provider, Reply, Request
 from odar.serving.protocols.chat import read_chat
 from odar.serving.protocols.messages import read_messages
 from odar.serving.protocols.responses import read_responses
-from odar.serving.service import Service
 from odar.serving.sessions import SessionTable
 from odar.types import FAST, SLOW, Answer, Token, Usage
 
@@ -145,8 +145,8 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
         fast__model="fast",
         slow__model="slow",
     )
-    service = Service(settings, providers=pair)
-    table = SessionTable(10_000, 3600, clock)
+    odar = Odar(settings, providers=pair)
+    table = SessionTable(10_000, clock)
     path = {"always fast": "simple", "always slow": None}.get(way)
     for number, session in enumerate(found):
         agent, before = None, totals.usd
@@ -158,7 +158,7 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
             options: dict[str, Any] = {"model": "slow"} if way == "always slow" else {}
             opened = table.find(ask.query, [(b"x-session-id", str(number).encode())]) if way == WAYS[-1] else None
             asked = AskOptions(path=path, session=opened, **options)
-            answer: Answer = await service.odar.aask(ask.query, asked)
+            answer: Answer = await odar.aask(ask.query, asked)
             trace = answer.trace
             if opened:
                 table.save(opened, trace)
@@ -174,7 +174,7 @@ async def replay(way: str, found: list[dict[str, Any]], fast: str, slow: str) ->
         totals.usd_of.append(totals.usd - before)
         for model in pair.values():
             model.cache = []
-    await service.close()
+    await odar.aclose()
     return totals
 
 

@@ -193,19 +193,16 @@ def _file_layer(config: str | os.PathLike[str] | None, environ: Mapping[str, str
     if config is not None:
         name = str(config) if str(config).isprintable() else repr(str(config))
         return _toml_layer(user_path(config, setting="config"), name)
-    for path in _default_files():
+    from platformdirs import user_config_path
+
+    found = [Path("odar.toml")]
+    with suppress(RuntimeError):  # no HOME, and no such user
+        found.append(user_config_path("odar") / "odar.toml")
+    for path in found:
         if os.path.isfile(path):  # noqa: PTH113 - returns False where Path raises PermissionError
             _check_owner(path)
             return _toml_layer(path, str(path))
     return {}
-
-
-def _default_files() -> Iterator[Path]:
-    from platformdirs import user_config_path
-
-    yield Path("odar.toml")
-    with suppress(RuntimeError):  # no HOME, and no such user
-        yield user_config_path("odar") / "odar.toml"
 
 
 def _check_owner(path: Path) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 _CODE = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -176,7 +176,7 @@ class KeyRefused(OdarError):
         rates: the limits per minute of the key and what remains of them, if the store reported them.
     """
 
-    rates: tuple[Any, ...] = ()
+    rates: Sequence[Any] = ()
 
     def __init__(
         self, message: str, kind: Literal["rate", "budget", "parallel", "tokens", "revoked"], retry_after: float

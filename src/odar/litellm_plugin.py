@@ -29,9 +29,9 @@ from odar.options import AskOptions
 from odar.providers.base import Delta, OnDelta, Provider, Reply, Request
 from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
-from odar.serving.protocols.chat import read_chat, write_chat
+from odar.serving.protocols.chat import ChatWriter, read_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import deltas_of, odar_object, usage_of
+from odar.serving.protocols.reply import usage_of
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"
@@ -79,7 +79,7 @@ class OdarLLM:
     async def acompletion(self, **fields: Any) -> Any:
         request = _read_request(fields)
         answer = await self._ask(request, fields)
-        reply = type(fields["model_response"])(**write_chat(answer, request))
+        reply = type(fields["model_response"])(**ChatWriter(request, answer.trace.id).body(answer))
         reply._hidden_params["response_cost"] = 0.0  # every call has been charged already
         return reply
 
@@ -99,12 +99,13 @@ class OdarLLM:
         finally:
             work.cancel()
         winner = answer.trace.winner
-        for part in () if streamed else deltas_of(winner, answer.trace.id):
+        writer = ChatWriter(request, answer.trace.id)
+        for part in () if streamed else writer.deltas(winner):
             for chunk in _chunks(part):
                 yield chunk
         usage = {name: value for name, value in (usage_of(answer.trace.spend) or {}).items() if name != "cost"}
         last = _chunk(finish_reason=winner.finish, is_finished=True, usage=usage or None)  # LiteLLM would charge it
-        yield last | {"provider_specific_fields": {"odar": odar_object(answer, request)}}
+        yield last | {"provider_specific_fields": {"odar": writer.odar_object(answer)}}
 
     async def _ask(
         self, request: ChatRequest, fields: Mapping[str, Any], on_delta: OnDelta | None = None

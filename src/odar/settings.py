@@ -372,9 +372,9 @@ class Settings:
                 raise SettingsError(
                     f"providers.{name}.forward = {', '.join(reserved)}: ODAR sets that itself; leave it out"
                 )
-        for entry in self.models.values():
+        for model, entry in self.models.items():
             if entry.provider not in self.providers:
-                raise UnknownName("provider", entry.provider, self.providers)
+                raise UnknownName(f"provider of models.{model}", entry.provider, self.providers)
         for agent in self.agent_names:
             for model in self.models_of(agent):
                 self.card(model)

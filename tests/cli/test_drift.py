@@ -8,6 +8,7 @@ from odar.engine import Odar
 from odar.served.alignment import ServedAlignment, alignment_file
 from odar.serving.service import Service
 from odar.types import Step
+from support.live_gateway import MemoryStore
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_doctor_says_why_energies_are_not_kept(odar, drifted):
 
 
 def test_metrics_show_drift(drifted):
-    service = Service(drifted, served=alignment_file(drifted.store))
+    service = Service(drifted, MemoryStore(), served=alignment_file(drifted.store))
     # The gateway has prompts of its own, but the file knows every source of this machine.
     text = service.metrics.text().decode()
     assert 'odar_energy_drifting{model="smollm2-135m",step="answer"} 1.0' in text

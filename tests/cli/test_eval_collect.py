@@ -20,7 +20,7 @@ def sums(tmp_path, provider, monkeypatch):
     """Free sums; the fast agent gets every second one wrong."""
 
     provider.script = uncertain_if_wrong
-    monkeypatch.setitem(BENCHMARKS._loaded, "sums", benchmarks.sums(20))
+    monkeypatch.setitem(BENCHMARKS._objects, "sums", benchmarks.sums(20))
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace("price = { input = 1, output = 2 }", FREE))
     return toml
@@ -156,7 +156,7 @@ def test_ray_is_needed_only_with_engine_ray(odar, sums, monkeypatch):
 
 
 def test_an_empty_benchmark_is_an_error(odar, sums, monkeypatch):
-    monkeypatch.setitem(BENCHMARKS._loaded, "none", benchmarks.sums(0, name="none"))
+    monkeypatch.setitem(BENCHMARKS._objects, "none", benchmarks.sums(0, name="none"))
     result = odar("eval", "collect", "none", "--out", "p.jsonl")
     assert (result.code, "set none holds no items" in result.err) == (2, True)
 

@@ -29,7 +29,7 @@ def ctrl_c(provider, tmp_path, monkeypatch):
     rows = [{"query": f"What is {i} + 0 ?", "answer": i} for i in range(ITEMS)]
     (tmp_path / "qa.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "data.jsonl").write_text("\n".join(json.dumps({"query": row["query"]}) for row in rows))
-    monkeypatch.setitem(BENCHMARKS._loaded, "sums", sums(ITEMS))
+    monkeypatch.setitem(BENCHMARKS._objects, "sums", sums(ITEMS))
     monkeypatch.setenv("ODAR_CACHE_DIR", str(tmp_path / "cache"))  # where calibration keeps its recording
     toml = tmp_path / "odar.toml"
     toml.write_text(toml.read_text().replace(PRICE, FREE))

@@ -9,6 +9,7 @@ from starlette.testclient import TestClient
 
 import odar as package
 from odar.serving.app import create_app
+from support.live_gateway import MemoryStore
 from support.scripted import completion
 
 REPLIES = {
@@ -37,7 +38,9 @@ def test_the_whole_text_comes_back_from_every_side(odar, provider, tmp_path, pro
         settings = package.load_settings()
         with package.Odar(settings) as engine:
             answer = engine.ask(question, path=path)
-        with TestClient(create_app(settings), "http://127.0.0.1:8088", client=("127.0.0.1", 9)) as client:
+        with TestClient(
+            create_app(settings, store=MemoryStore()), "http://127.0.0.1:8088", client=("127.0.0.1", 9)
+        ) as client:
             request = {"model": "odar", "messages": [{"role": "user", "content": question}], "odar": {"path": path}}
             served = client.post("/v1/chat/completions", json=request).json()["choices"][0]["message"]["content"]
         assert served == str(answer) == answer.text == body["answer"]["text"] == reply

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,7 +13,6 @@ from odar.providers.breaker import Breaker
 from odar.served.alignment import DriftReport
 from odar.serving.metrics import Metrics
 from odar.traces.record import Record
-from odar.traces.writer import Health
 from odar.types import Query
 from support.deploy_files import DEPLOY, dashboard, read_yaml
 from support.entries import part_of_a_service
@@ -28,8 +26,7 @@ SERVER_LABELS = {"instance", "job", "le"}
 def known() -> dict[str, set[str]]:
     """Return the names in /metrics with their labels."""
     row = DriftReport("m", "solve", 9, 0.2, 0.1, 3.0, True)
-    store = SimpleNamespace(health=lambda: Health(True, 0, 0, 0, 0, None))
-    service = part_of_a_service(breakers={"p": Breaker()}, store=store, drift_report=lambda: [row])
+    service = part_of_a_service(breakers={"p": Breaker()}, drift_report=lambda: [row])
     metrics = Metrics(service)
     trace = make_answer("hard", error="boom", degradations=("slow agent: boom",)).trace
     metrics.count(Record(Query("?"), trace, endpoint="chat.completions", model="odar"))
@@ -63,7 +60,13 @@ def test_queried_metrics_and_labels_exist(where, expression, known):
 def test_the_dashboard_uses_every_metric(known):
     asked = {name for _, expression in expressions() for name in re.findall(r"\bodar_\w+", expression)}
     unused = {name for name in known if not name.endswith(("_created", "_sum", "_count"))} - asked
-    assert unused == {"odar_connections", "odar_store_written_total", "odar_tasks"}
+    observation = {
+        "odar_observed_total",
+        "odar_compared_with_slow_total",
+        "odar_excess_difference",
+        "odar_fallback",
+    }
+    assert unused == {"odar_connections", "odar_store_written_total", "odar_tasks"} | observation
 
 
 def test_panels_do_not_overlap():

@@ -10,6 +10,7 @@ from odar.serving.server import NOTICE_S
 from odar.serving.store import CLOSE_S
 from odar.settings import GatewaySettings
 from support.deploy_files import DEPLOY, dockerfile, read_yaml
+from support.live_gateway import MemoryStore
 
 POD = read_yaml("kubernetes/deployment.yaml")["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
@@ -36,7 +37,7 @@ def test_the_grace_period_covers_draining(settings):
 
 
 def test_probes_use_existing_routes():
-    routes = {route.path for route in create_app(load_settings("tiny", environ={})).routes}
+    routes = {route.path for route in create_app(load_settings("tiny", environ={}), store=MemoryStore()).routes}
     probes = {kind: CONTAINER[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     assert {probe["path"] for probe in probes.values()} <= routes
     assert probes["readiness"]["path"] == "/readyz"  # 503 while draining

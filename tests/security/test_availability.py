@@ -236,7 +236,7 @@ async def test_long_texts_are_read_outside_the_event_loop(start, up, slow, model
         (sessions, "_digests"),
         (team, "find_answer"),
         (similarity, "_parse"),
-        (chat, "deltas_of"),
+        (chat.ChatWriter, "deltas"),
         (http, "dump_json"),
     ):
         watch(module, name)

@@ -28,10 +28,10 @@ from odar.providers.anthropic import StreamedMessage
 from odar.providers.base import Delta
 from odar.providers.openai import StreamedReply, ThinkingFilter
 from odar.question import core_question
-from odar.serving.protocols.chat import ChatStream
+from odar.serving.protocols.chat import ChatWriter
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.messages import MessageStream
-from odar.serving.protocols.responses import ResponseStream
+from odar.serving.protocols.messages import MessageWriter
+from odar.serving.protocols.responses import ResponseWriter
 from odar.types import Query, Token
 
 SIZES = (2_000, 16_000, 128_000)
@@ -206,7 +206,7 @@ STREAMS: dict[str, Callable[[int], None]] = {
     "Anthropic's input of a tool": partial(feed_anthropic, TOOL, JSON_DELTA),
     "Anthropic's tools": partial(feed_anthropic, TOOL, JSON_DELTA, each_in_its_block=True),
 }
-for writer in (ChatStream, MessageStream, ResponseStream):
+for writer in (ChatWriter, MessageWriter, ResponseWriter):
     STREAMS |= {
         f"{writer.__name__}, text": partial(write_stream, writer, lambda _: Delta(WORDS)),
         f"{writer.__name__}, thinking": partial(write_stream, writer, lambda _: Delta(thinking=WORDS)),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from odar.errors import SettingsError
 from odar.serving.access import AccessPolicy, check_binding, is_loopback
 from odar.serving.errors import ApiError
-from odar.serving.keys import KeyCache
+from odar.serving.keys import NO_KEY, KeyCache
 from odar.settings import GatewaySettings
 from support.live_gateway import api_key
 
@@ -82,7 +82,7 @@ def test_missing_and_unknown_keys_are_rejected(headers, code):
     ],
 )
 def test_without_keys_this_machine_has_access(headers):
-    assert identify(headers, ring()) is None
+    assert identify(headers, ring()) is NO_KEY
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_without_keys_a_local_host_header_does_not_make_another_machine_local(pe
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.3.2.1", "::1", "::ffff:127.0.0.1"])
 def test_without_keys_every_address_of_this_machine_is_local(peer):
-    assert policy().identify(request(LOCAL, peer=peer)) is None
+    assert policy().identify(request(LOCAL, peer=peer)) is NO_KEY
 
 
 def refused(policy: AccessPolicy, *headers) -> str:
@@ -156,7 +156,7 @@ def test_revoking_the_last_key_does_not_open_the_gateway():
 def test_a_key_that_is_made_later_is_required_from_then_on():
     keys = ring()
     access = policy(keys)
-    assert access.identify(request(LOCAL)) is None
+    assert access.identify(request(LOCAL)) is NO_KEY
     keys.load([first := api_key("k", "first")])
     assert refused(access) == "missing_api_key"
     assert access.identify(request(LOCAL, (b"x-api-key", b"first"))) is first

@@ -11,7 +11,7 @@ import pytest
 
 from odar.errors import KeyRefused, StoreError
 from odar.serving.budgets import LEASE_GRACE_S, Budgets, Need
-from odar.serving.keys import KeyLimits, Spent, create_key, spent_by_keys
+from odar.serving.keys import Spent, create_key, spent_by_keys
 from odar.traces.database import Database
 from support.waiting import wait_until
 
@@ -51,7 +51,7 @@ def spent(database, key, day=DAY) -> Spent:
 
 def test_a_replaced_worker_frees_what_its_predecessor_reserved(url, settings_of):
     with closing(Database(settings_of(url).store)) as database:
-        key, _ = create_key(database, "k", KeyLimits(max_parallel=2))
+        key, _ = create_key(database, "k", max_parallel=2)
         for owner in ("a", "b"):
             reserve(Budgets(database, owner=owner), key, f"of {owner}")
         assert refused(Budgets(database), key, "third").kind == "parallel"
@@ -74,7 +74,7 @@ def settled(budgets, key, *ended) -> None:
 
 def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=10))
+    key, _ = create_key(database, "ann", budget_day_usd=10)
     together = threading.Barrier(20)
 
     def ask(i):
@@ -91,7 +91,7 @@ def test_parallel_reservations_of_two_processes_never_exceed_the_budget(replicas
 
 def test_a_settled_request_counts_with_its_actual_cost(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", budget_day_usd=1)
     held = reserve(here, key, "a", Need(0.9))
     error = refused(there, key, "b", Need(0.9))
     assert (error.kind, error.retry_after) == ("budget", 1.0)
@@ -103,7 +103,7 @@ def test_a_settled_request_counts_with_its_actual_cost(replicas):
 
 def test_a_repeated_settlement_counts_once(replicas):
     (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", budget_day_usd=1)
     held = reserve(here, key, "a", Need(0.5))
     settled(here, key, (held, 0.5, 1), (held, 0.5, 1))
     assert spent(database, key) == (0.5, 0)
@@ -111,7 +111,7 @@ def test_a_repeated_settlement_counts_once(replicas):
 
 def test_the_first_path_that_fits_the_budget_is_chosen(replicas):
     (here, _), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", budget_day_usd=1)
     held = reserve(here, key, "a", Need(6.0), Need(2.0), Need(0.25))
     assert (held.choice, held.need.usd) == (2, 0.25)
     assert "can cost $0.800000" in str(refused(here, key, "b", Need(6.0), Need(0.8)))
@@ -119,7 +119,7 @@ def test_the_first_path_that_fits_the_budget_is_chosen(replicas):
 
 def test_reservations_of_a_crashed_process_end_with_their_lease(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1, max_parallel=1))
+    key, _ = create_key(database, "ann", budget_day_usd=1, max_parallel=1)
     held = reserve(here, key, "a", Need(1.0), lease_s=5)
     assert refused(there, key, "b", Need(1.0)).kind == "parallel"
     clock.now += 5 + LEASE_GRACE_S + 0.1
@@ -130,7 +130,7 @@ def test_reservations_of_a_crashed_process_end_with_their_lease(replicas):
 
 def test_a_monthly_budget_resets_with_the_month(replicas):
     (here, _), clock, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(budget_month_usd=1))
+    key, _ = create_key(database, "ann", budget_month_usd=1)
     settled(here, key, (reserve(here, key, "a", Need(0.75)), 0.75, 1))
     clock.now += 3 * 86_400
     assert refused(here, key, "b", Need(0.5)).retry_after == pytest.approx((12 * 24 + 12) * 3600)
@@ -140,7 +140,7 @@ def test_a_monthly_budget_resets_with_the_month(replicas):
 
 def test_requests_per_minute_apply_across_processes(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(rate_per_min=6))
+    key, _ = create_key(database, "ann", rate_per_min=6)
     for i in range(6):
         reserve((here, there)[i % 2], key, f"r{i}")
     clock.now += 4
@@ -154,7 +154,7 @@ def test_requests_per_minute_apply_across_processes(replicas):
 
 def test_unused_tokens_per_minute_are_returned(replicas):
     (here, there), clock, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(tokens_per_min=1000))
+    key, _ = create_key(database, "ann", tokens_per_min=1000)
     held = reserve(here, key, "a", Need(tokens=900))
     error = refused(there, key, "b", Need(tokens=400))
     assert (error.kind, error.retry_after) == ("tokens", pytest.approx(18.0))
@@ -168,7 +168,7 @@ def test_unused_tokens_per_minute_are_returned(replicas):
 
 def test_tokens_that_a_server_invents_do_not_lock_a_key_out(replicas):
     (here, _), clock, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(tokens_per_min=1000))
+    key, _ = create_key(database, "ann", tokens_per_min=1000)
     settled(here, key, (reserve(here, key, "a", Need(tokens=900)), None, 10**12))
     clock.now += 60
     assert reserve(here, key, "b", Need(tokens=900))
@@ -176,7 +176,7 @@ def test_tokens_that_a_server_invents_do_not_lock_a_key_out(replicas):
 
 def test_concurrent_requests_are_limited_across_processes(replicas):
     (here, there), _, database = replicas
-    key, _ = create_key(database, "ann", KeyLimits(max_parallel=2))
+    key, _ = create_key(database, "ann", max_parallel=2)
     first, _ = reserve(here, key, "a"), reserve(there, key, "b")
     assert refused(here, key, "c").kind == "parallel"
     settled(here, key, (first, 0.0, 0))
@@ -185,7 +185,7 @@ def test_concurrent_requests_are_limited_across_processes(replicas):
 
 def test_if_the_database_fails_requests_are_rejected_and_settlements_kept(sqlite_url, settings_of, monkeypatch):
     database = Database(settings_of(sqlite_url).store)
-    key, _ = create_key(database, "ann", KeyLimits(budget_day_usd=1))
+    key, _ = create_key(database, "ann", budget_day_usd=1)
     budgets = Budgets(database, Clock())
     held = reserve(budgets, key, "a", Need(0.5))
     write = database.write

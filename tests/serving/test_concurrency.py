@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from odar.errors import KeyRefused
 from odar.serving.concurrency import MAX_WAITING, RETRY_S, ConcurrencyLimit, PerKeyThreads
 from odar.serving.errors import ApiError
+from odar.serving.keys import NO_KEY
 from support.gateway import turn
 from support.live_gateway import api_key
 
@@ -103,10 +104,10 @@ def test_a_key_leaves_as_many_bytes_as_it_holds(arrivals):
 
 def test_requests_of_this_machine_share_all_bytes():
     limiter = ConcurrencyLimit(1000, max_bytes=100)
-    limiter.hold_memory(None, 60)
-    limiter.hold_memory(None, 40)
+    limiter.hold_memory(NO_KEY, 60)
+    limiter.hold_memory(NO_KEY, 40)
     with pytest.raises(ApiError, match="max_body_mb"):
-        limiter.hold_memory(None, 1)
+        limiter.hold_memory(NO_KEY, 1)
 
 
 async def test_one_request_of_each_key_runs_at_a_time():
@@ -149,7 +150,7 @@ async def test_too_many_waiting_requests_are_refused():
     go = asyncio.Event()
 
     async def request():
-        async with threads.turn_of(None):
+        async with threads.turn_of(NO_KEY):
             await go.wait()
 
     tasks = [asyncio.create_task(request()) for _ in range(MAX_WAITING + 2)]

@@ -231,11 +231,3 @@ def test_hostile_texts_are_returned_as_json(tmp_path):
         assert reply.json["document"]["spend"]["cost_usd"] is None
         assert reply.json["cost_usd"] is None
         assert len(running.get("/traces").json["traces"][0]["question"]) == 160
-
-
-def test_without_a_store_the_dashboard_returns_an_error(tmp_path, monkeypatch):
-    with board(tmp_path) as running:
-        monkeypatch.setattr(running.service, "store", None)
-        assert running.get("/traces").json["error"]["code"] == "no_store"
-        assert running.get("/session").json["recording"] is False
-        assert running.ask("2 + 2?", path="simple").status == 200

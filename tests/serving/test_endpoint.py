@@ -300,13 +300,6 @@ async def test_a_model_of_an_unconfigured_provider_is_404(live, up):
     assert "gpt-5.1" not in listed and {"odar", "quick", "deep"} <= listed
 
 
-async def test_without_a_store_every_trace_is_404(start):
-    live = await start(app_options={"store": None})
-    _, headers, _ = await live.post(CHAT, BODY)
-    mark = {"trace_id": headers["x-odar-trace"], "correct": True}
-    assert (await live.post("/v1/feedback", mark))[0] == 404
-
-
 async def test_a_path_with_a_slash_at_its_end_is_not_redirected(live):
     async with live.http.get(live.url + "/v1/models/", allow_redirects=False) as response:
         assert (response.status, response.headers.get("location")) == (404, None)

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from odar.serving.exchange import CancelOnDisconnect, Exchange
+from odar.serving.exchange import Exchange
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def no_collector():
 
 
 async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, no_collector):
-    monkeypatch.setattr(CancelOnDisconnect, "DELAY_S", 0.0)
+    monkeypatch.setattr("odar.serving.exchange.WATCH_AFTER_S", 0.0)
     watched = asyncio.Event()
 
     async def receive():
@@ -28,11 +28,11 @@ async def test_a_request_that_took_long_leaves_no_reference_cycle(monkeypatch, n
     async def send(message):
         raise AssertionError(message)
 
-    listening = CancelOnDisconnect(Exchange({"headers": []}, receive, send))
-    left = weakref.ref(listening)
-    with listening:
+    exchange = Exchange({"headers": []}, receive, send, "1")
+    left = weakref.ref(exchange)
+    with exchange.cancel_on_disconnect():
         await watched.wait()
-    del listening
+    del exchange
     while len(asyncio.all_tasks()) > 1:
         await asyncio.sleep(0)
     assert left() is None

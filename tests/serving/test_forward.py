@@ -6,7 +6,7 @@ import openai
 import pytest
 
 from odar.config import load_settings
-from odar.serving.keys import KeyLimits, create_key
+from odar.serving.keys import create_key
 from odar.serving.store import Store
 from odar.traces.database import Database
 from odar.traces.filter import Filter
@@ -135,7 +135,7 @@ class TestKeys:
                               "deep": {"provider": "s"}, "free": {"provider": "f"}}}  # fmt: skip
         live = await start(store=store, **options)
         database = Database(self.settings.store)
-        _, secret = create_key(database, "tests", KeyLimits(**limits))
+        _, secret = create_key(database, "tests", **limits)
         database.close()
         await until(lambda: store.key_cache.verify(secret) is not None)
         return live.openai.with_options(api_key=secret)

@@ -12,7 +12,6 @@ from odar.serving.keys import (
     PREFIX_LENGTH,
     Key,
     KeyCache,
-    KeyLimits,
     all_keys,
     create_key,
     digest_of,
@@ -31,9 +30,9 @@ def news(monkeypatch):
     monkeypatch.setattr("odar.serving.store._REFRESH_S", 0.1)
 
 
-def ring(limits: KeyLimits | None = None) -> tuple[KeyCache, Key, str]:
+def ring() -> tuple[KeyCache, Key, str]:
     secret = "odar_sk_" + "s3cret" * 6
-    key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15", limits or KeyLimits())
+    key = Key("key_1", "ann", secret[:PREFIX_LENGTH], digest_of(secret), "2026-11-15")
     key_cache = KeyCache()
     key_cache.load([key])
     return key_cache, key, secret
@@ -79,14 +78,13 @@ def test_secret_and_digest_are_not_in_the_repr():
 
 
 def test_only_a_hash_and_a_prefix_are_stored(database):
-    limits = KeyLimits(1.5, 20, 60, ("odar", "gpt,5"), "medium", 4, 90_000)
-    key, secret = create_key(database, "ann", limits, admin=True)
+    key, secret = create_key(database, "ann", admin=True, budget_day_usd=1.5, models=("odar", "gpt,5"))
     assert secret.startswith("odar_sk_")
     assert len(secret) >= 40
     with database.read() as connection:
         (stored,) = all_keys(connection)
     assert stored == key
-    assert stored.limits == limits
+    assert (stored.budget_day_usd, stored.models, stored.admin) == (1.5, ("odar", "gpt,5"), True)
     assert stored.digest == hashlib.sha256(secret.encode()).hexdigest()
     assert secret.startswith(stored.prefix)
     if database.is_sqlite:
@@ -136,7 +134,7 @@ async def test_spending_of_a_key_without_limits_is_stored_with_its_traces(opened
 
 async def test_a_settled_cost_is_not_counted_again_with_its_trace(opened, sqlite_url):
     store = opened(sqlite_url)
-    key, _ = create_key(store._database, "ann", KeyLimits(budget_day_usd=1))
+    key, _ = create_key(store._database, "ann", budget_day_usd=1)
     store.put(dataclasses.replace(make_record(key_id=key.id, cost=0.5), settled=True))
     await store.flush()
     with store._database.read() as connection:

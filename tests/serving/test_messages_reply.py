@@ -10,7 +10,7 @@ import pytest
 from odar.conversation import ToolCall, Wire
 from odar.providers.base import Delta
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.messages import MessageStream, usage_of, write_message
+from odar.serving.protocols.messages import MessageWriter, usage_of
 from odar.types import Answer, Query, Spend, Usage
 from support.traces import make_answer
 
@@ -29,7 +29,7 @@ def events(stream: bytes) -> list[dict]:
 
 
 def test_a_text_becomes_a_text_block():
-    message = write_message(answered(), ASK)
+    message = MessageWriter(ASK, "t").body(answered())
     assert message["content"] == [{"type": "text", "text": "Answer: 4"}]
     assert (message["stop_reason"], message["role"], message["model"]) == ("end_turn", "assistant", "odar")
 
@@ -40,8 +40,8 @@ def test_a_text_becomes_a_text_block():
 )
 def test_finish_reasons_become_stop_reasons(finish, reason):
     answer = answered("so", finish)
-    assert write_message(answer, ASK)["stop_reason"] == reason
-    *_, delta, _ = events(MessageStream(ASK, "t").end(answer))
+    assert MessageWriter(ASK, "t").body(answer)["stop_reason"] == reason
+    *_, delta, _ = events(MessageWriter(ASK, "t").end(answer))
     assert delta["delta"]["stop_reason"] == reason
 
 
@@ -52,13 +52,13 @@ def test_the_stop_reason_of_anthropic_is_kept_in_streams():
     winner = dataclasses.replace(answer.trace.candidates[1], wire=wire)
     trace = dataclasses.replace(answer.trace, candidates=(answer.trace.candidates[0], winner))
     answer = dataclasses.replace(answer, trace=trace)
-    assert write_message(answer, ASK).items() >= stop.items()
-    *_, delta, _ = events(MessageStream(ASK, "t").end(answer))
+    assert MessageWriter(ASK, "t").body(answer).items() >= stop.items()
+    *_, delta, _ = events(MessageWriter(ASK, "t").end(answer))
     assert delta["delta"] == stop
 
 
 def test_calls_without_ids_get_one_each_in_a_stream():
-    stream = MessageStream(ASK, "t")
+    stream = MessageWriter(ASK, "t")
     sent = events(b"".join(stream.piece(Delta(tool_calls=((i, ToolCall("", "now", "{}")),))) for i in range(2)))
     starts = [event["content_block"] for event in sent if event["type"] == "content_block_start"]
     assert len({block["id"] for block in starts}) == 2
@@ -76,19 +76,19 @@ def test_calls_without_ids_get_one_each_in_a_stream():
 )
 def test_the_arguments_of_a_call_are_an_object(arguments, sent):
     call = ToolCall("t1", "weather", arguments)
-    text, block = write_message(answered("Let me see.", "tool_calls", call), ASK)["content"]
+    text, block = MessageWriter(ASK, "t").body(answered("Let me see.", "tool_calls", call))["content"]
     assert text == {"type": "text", "text": "Let me see."}
     assert block == {"type": "tool_use", "id": "t1", "name": "weather", "input": sent}
 
 
 def test_a_call_without_an_id_gets_one():
-    (block,) = write_message(answered("", "tool_calls", ToolCall("", "now", "{}")), ASK)["content"]
+    (block,) = MessageWriter(ASK, "t").body(answered("", "tool_calls", ToolCall("", "now", "{}")))["content"]
     assert block["id"].startswith("call_")
 
 
 def test_a_stream_without_deltas_contains_the_whole_answer():
     call = ToolCall("t1", "weather", '{"city": "Rome"}')
-    sent = events(MessageStream(ASK, "t").end(answered("Let me see what it is like there.", "tool_calls", call)))
+    sent = events(MessageWriter(ASK, "t").end(answered("Let me see what it is like there.", "tool_calls", call)))
     kinds = [event["type"] for event in sent]
     assert kinds[0] == "content_block_start"
     assert kinds[-2:] == ["message_delta", "message_stop"]

@@ -56,7 +56,6 @@ class Observed:
         self.live = live
         self.store = store
         self.fast, self.second, self.slow = (providers[name] for name in "fos")
-        assert live.service.traffic_observer is not None
         self.observer: TrafficObserver = live.service.traffic_observer
 
     async def ask(self, model: str = "odar", times: int = 1, question: str = QUESTION, **body: Any) -> list[Any]:

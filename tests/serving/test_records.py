@@ -11,7 +11,7 @@ import pytest
 from odar.config import load_settings
 from odar.conversation import ChatParameters, Message, Tool
 from odar.serving import endpoint
-from odar.serving.keys import KeyLimits, create_key
+from odar.serving.keys import create_key
 from odar.serving.store import Store
 from odar.traces.database import Database
 from odar.traces.filter import Filter
@@ -45,7 +45,7 @@ async def recorded(start, store):
 async def make_key(stores, settings, **limits) -> str:
     """Create a key as another process would; gateways notice it within two seconds."""
     database = Database(settings.store)
-    _, secret = create_key(database, "tests", KeyLimits(**limits))
+    _, secret = create_key(database, "tests", **limits)
     database.close()
     await until(lambda: all(store.key_cache.verify(secret) is not None for store in stores))
     return secret

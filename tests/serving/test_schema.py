@@ -17,6 +17,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from odar.config import load_settings
 from odar.serving.app import create_app
 from odar.serving.openapi import openapi_document
+from support.live_gateway import MemoryStore
 from support.scripted import ScriptedProvider, completion
 
 PASSED = ("/v1/embeddings", "/v1/completions")
@@ -47,7 +48,9 @@ def address():
         fast__model="m",
         slow__model="m",
     )
-    config = uvicorn.Config(create_app(given, providers={"p": provider}), port=0, log_config=None)
+    config = uvicorn.Config(
+        create_app(given, store=MemoryStore(), providers={"p": provider}), port=0, log_config=None
+    )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from odar.conversation import ChatParameters, Message, ToolCall
 from odar.providers.base import Completion, Request
-from odar.serving.sessions import SessionTable, StoredSessions
+from odar.serving.sessions import SESSION_TTL_S, SessionTable, StoredSessions
 from odar.settings import StoreSettings
 from odar.traces.database import Database, sessions
 from odar.types import Query, SessionUse, Token, Usage
@@ -44,7 +44,7 @@ class Clock:
 
 
 def test_a_conversation_is_recognised_by_its_earlier_turns() -> None:
-    table = SessionTable(10, 60, Clock())
+    table = SessionTable(10, Clock())
     step = [FIRST, Message("assistant", "as the client likes"), Message("tool", "ok", tool_call_id="1")]
     assert decided(table, [FIRST]).requests == 1
     assert decided(table, step).requests == 2
@@ -54,7 +54,7 @@ def test_a_conversation_is_recognised_by_its_earlier_turns() -> None:
 
 
 def test_keys_users_and_named_sessions_are_kept_apart() -> None:
-    table = SessionTable(10, 60, Clock())
+    table = SessionTable(10, Clock())
     follow = [FIRST, Message("assistant", "a"), Message("user", "b")]
     decided(table, [FIRST], key_id="k1", user="ann")
     assert decided(table, follow, key_id="k2", user="ann").requests == 1
@@ -68,19 +68,19 @@ def test_keys_users_and_named_sessions_are_kept_apart() -> None:
 
 def test_the_session_table_is_bounded_and_expires() -> None:
     clock = Clock()
-    table = SessionTable(4, 60, clock)
+    table = SessionTable(4, clock)
     for name in range(5):
         clock.now = name + 1
         decided(table, [FIRST], headers=[(b"x-session-id", str(name).encode())])
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"4")]).requests == 2
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"1")]).requests == 2
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"0")]).requests == 1, "the oldest made room"
-    clock.now = 66
+    clock.now = SESSION_TTL_S + 6
     assert decided(table, [FIRST], headers=[(b"x-session-id", b"4")]).requests == 1
 
 
 def test_processes_share_sessions_that_were_made_before_the_fork() -> None:
-    table = SessionTable(10, 60)
+    table = SessionTable(10)
     if not (child := os.fork()):
         decided(table, [FIRST])
         os._exit(0)
@@ -89,7 +89,7 @@ def test_processes_share_sessions_that_were_made_before_the_fork() -> None:
 
 
 def test_a_state_that_two_processes_wrote_at_once_counts_as_missing() -> None:
-    table = SessionTable(4, 60)
+    table = SessionTable(4)
     decided(table, [FIRST])
     table._memory[60] ^= 1
     assert decided(table, [FIRST, Message("assistant", "a"), Message("user", "b")]).requests == 1
@@ -99,7 +99,7 @@ def test_a_state_that_two_processes_wrote_at_once_counts_as_missing() -> None:
 def test_gateways_on_several_machines_share_sessions(kind, tmp_path, request) -> None:
     url = str(tmp_path / "odar.db") if kind == "sqlite" else request.getfixturevalue("postgres_url")
     with closing(Database(StoreSettings(url=url))) as database:
-        tables, clock = [SessionTable(10, 60, Clock()) for _ in range(2)], Clock()
+        tables, clock = [SessionTable(10, Clock()) for _ in range(2)], Clock()
         for table in tables:
             table._clock = clock
             table.stored = StoredSessions(database)
@@ -188,7 +188,7 @@ async def test_without_sessions_every_request_is_routed_by_itself(start: Any) ->
 
 def test_a_key_drops_its_own_sessions_first() -> None:
     """At most one of four of another key's: with 40 slots, three quarters of its sessions stay."""
-    table = SessionTable(40, 60, Clock())
+    table = SessionTable(40, Clock())
     starts = [[Message("user", f"Start {number}")] for number in range(10)]
     for start in starts:
         decided(table, start, key_id="modest")

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, func, select, update
 
 from odar.config import load_settings
-from odar.serving.keys import KeyLimits, create_key
+from odar.serving.keys import create_key
 from odar.serving.store import Store
 from odar.traces.database import Database, responses
 from odar.traces.retention import delete_old_traces
@@ -39,7 +39,7 @@ async def kept(start, store):
 
 async def key(store, settings, name):
     database = Database(settings.store)
-    _, secret = create_key(database, name, KeyLimits())
+    _, secret = create_key(database, name)
     database.close()
     await until(lambda: store.key_cache.verify(secret) is not None)
     return secret

@@ -24,7 +24,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError
-from odar.serving.keys import KeyCache, KeyLimits, create_key
+from odar.serving.keys import NO_KEY, KeyCache, create_key
 from odar.serving.metrics import Metrics
 from odar.serving.workers import MAX_DEFAULT_WORKERS, Workers, _Supervisor, worker_count
 from odar.settings import GatewaySettings, StoreSettings
@@ -88,13 +88,14 @@ def test_a_key_leaves_half_of_the_places_of_all_workers():
             limit.acquire(key)
 
 
-def test_workers_share_large_requests_and_connections_evenly():
+def test_workers_share_large_requests_and_connections_evenly(monkeypatch):
+    monkeypatch.setattr("odar.serving.connections.MAX_CONNECTIONS_PER_PEER", 6)
     for worker in pair():
         limit = ConcurrencyLimit(8, max_bytes=100, workers=worker)
-        limit.hold_memory(None, 50)
+        limit.hold_memory(NO_KEY, 50)
         with pytest.raises(ApiError, match="too many large requests"):
-            limit.hold_memory(None, 1)
-        connections = ConnectionLimits(6, workers=worker)
+            limit.hold_memory(NO_KEY, 1)
+        connections = ConnectionLimits(worker)
         assert [connections.acquire("a") for _ in range(4)] == [True] * 3 + [False]
 
 
@@ -124,6 +125,7 @@ def test_metrics_are_those_of_all_workers_and_survive_a_replacement():
     for name in set(expected) - {"odar_in_flight"}:
         if "_created" not in name and "_sum" not in name:
             assert total[name] == expected[name], name
+    workers[1].in_flight[1] = 0  # as the parent does
     replacement = Metrics(part_of_a_service(workers=workers[1]))
     assert values(replacement)["odar_in_flight"] == "0.0", "gauges are not inherited"
     replacement.count(entry())
@@ -202,7 +204,7 @@ async def serving(folder: Path, up: FaultServer, count: int, *arguments: str, **
 
 def limited_key(folder: Path, **limits: Any) -> dict[str, str]:
     with closing(Database(StoreSettings(url=str(folder / "odar.db")))) as database:
-        _, secret = create_key(database, "k", KeyLimits(**limits))
+        _, secret = create_key(database, "k", **limits)
     return {"authorization": f"Bearer {secret}"}
 
 

@@ -8,7 +8,9 @@ from typing import Any
 from odar.serving.concurrency import ConcurrencyLimit
 from odar.serving.connections import ConnectionLimits
 from odar.serving.workers import Workers
+from odar.traces.confidence_sequence import Differences
 from odar.traces.record import Record, Unanswered
+from odar.traces.writer import Health
 from odar.types import Query
 
 
@@ -26,8 +28,11 @@ def part_of_a_service(**parts: Any) -> Any:
         "concurrency_limit": ConcurrencyLimit(8, workers=workers),
         "connection_limits": ConnectionLimits(),
         "breakers": {},
-        "store": None,
-        "traffic_observer": None,
+        "store": SimpleNamespace(
+            health=lambda: Health(True, 0, 0, 0, 0, None),
+            observations=SimpleNamespace(fallback_at=None, comparison=Differences),
+        ),
+        "traffic_observer": SimpleNamespace(observed=0, dropped={}),
         "drift_report": list,
         "odar": SimpleNamespace(targets=SimpleNamespace(report=list), certificate=None),
     }

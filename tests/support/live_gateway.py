@@ -18,7 +18,7 @@ import pytest
 from odar.config import load_settings
 from odar.errors import UnknownName
 from odar.serving.app import create_app
-from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, KeyLimits, digest_of
+from odar.serving.keys import PREFIX_LENGTH, Key, KeyCache, digest_of
 from odar.serving.server import DrainingServer, make_server
 from odar.serving.service import Service
 from odar.traces.confidence_sequence import Differences
@@ -30,7 +30,7 @@ from support.fault_server import FaultServer
 def api_key(id_: str, secret: str, *, admin: bool = False, **limits: Any) -> Key:
     """Return a key with this secret."""
     prefix, digest = secret[:PREFIX_LENGTH], digest_of(secret)
-    return Key(id_, id_, prefix, digest, "2026-11-15T00:00:00+00:00", KeyLimits(**limits), None, admin)
+    return Key(id_, id_, prefix, digest, "2026-11-15T00:00:00+00:00", admin=admin, **limits)
 
 
 class MemoryStore:

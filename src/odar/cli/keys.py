@@ -13,7 +13,7 @@ from odar.cli.options import COUNT, POSITIVE, USD, Finite, json_option, settings
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.errors import InputError
 from odar.policy.dial import Dial
-from odar.serving.keys import Key, KeyLimits, Spent, all_keys, create_key, revoke_key, spent_by_keys
+from odar.serving.keys import Key, Spent, all_keys, create_key, revoke_key, spent_by_keys
 from odar.settings import Settings
 from odar.traces.database import Database
 from odar.types import Route
@@ -96,7 +96,7 @@ def create(name: str, admin: bool, as_json: bool, settings: Settings, **limits: 
     # rejects both at once
     Dial.from_options(target_calls=limits["target_calls"], target_cost_usd=limits["target_cost_usd"])
     with Database(settings.store) as database:
-        key, secret = create_key(database, name, KeyLimits(**limits), admin=admin)
+        key, secret = create_key(database, name, admin=admin, **limits)
     if as_json:
         print_json({**_to_dict(key), "secret": secret})
         return
@@ -154,8 +154,7 @@ def revoke(key: str, settings: Settings) -> None:
 
 
 def _to_dict(key: Key) -> dict[str, Any]:
-    names = ("id", "name", "prefix", "created_at", "revoked_at", "admin")
-    return {name: getattr(key, name) for name in names} | dataclasses.asdict(key.limits)
+    return {name: value for name, value in dataclasses.asdict(key).items() if name != "digest"}
 
 
 def _spent_text(spent: Spent | None) -> str:
@@ -178,8 +177,8 @@ _LIMIT_FORMATS = {
 
 
 def _limits_text(key: Key) -> str:
-    limits = dataclasses.asdict(key.limits)
+    limits = {name: getattr(key, name) for name in _LIMIT_FORMATS}
     parts = ["admin"] if key.admin else []
-    parts += [form.format(limits[name]) for name, form in _LIMIT_FORMATS.items() if limits[name] is not None]
-    parts += [", ".join(key.limits.models)] if key.limits.models is not None else []
+    parts += [_LIMIT_FORMATS[name].format(limit) for name, limit in limits.items() if limit is not None]
+    parts += [", ".join(key.models)] if key.models is not None else []
     return "; ".join(parts) or "none"

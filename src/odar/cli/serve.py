@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -66,7 +65,7 @@ def command(settings: Settings) -> None:
     from odar.serving.access import AccessPolicy, check_binding
     from odar.serving.app import create_app
     from odar.serving.keys import read_keys
-    from odar.serving.logs import Logs, as_json, as_text, descriptor_writer
+    from odar.serving.logs import Logs, as_json, as_text, descriptor_writer, make_line
     from odar.serving.server import make_server
     from odar.serving.store import Store
     from odar.serving.workers import STARTED, Workers, worker_count
@@ -85,7 +84,7 @@ def command(settings: Settings) -> None:
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 
     def log_supervision(message: str) -> None:
-        line = {"time": time.time(), "level": "warning", "logger": "odar.serving", "message": message}
+        line = make_line(message, "warning", "odar.serving")
         write(as_text(line) if log_is_text else as_json(line))
 
     workers.fork(log_supervision)  # from here on in each worker

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 _MASK = (1 << 64) - 1
 _M = 0xC6A4A7935BD1E995
+_LONG_RUN = re.compile(r"(.)\1{4,}", re.DOTALL)
 
 
 Word = tuple[str, str]
@@ -135,18 +136,10 @@ def word_shape(text: str) -> str:
     """
     if len(text) >= 100:
         return "LONG"
-    shape = []
-    last = ""
-    run = 0
-    for char in text:
-        kind = "d" if char.isdigit() else char
-        if char.isalpha():
-            kind = "X" if char.isupper() else "x"
-        run = run + 1 if kind == last else 0
-        last = kind
-        if run < 4:
-            shape.append(kind)
-    return "".join(shape)
+    kinds = (
+        "d" if char.isdigit() else char if not char.isalpha() else "X" if char.isupper() else "x" for char in text
+    )
+    return _LONG_RUN.sub(r"\1\1\1\1", "".join(kinds))
 
 
 def murmur_hash(data: bytes, seed: int = 1) -> int:

@@ -58,8 +58,8 @@ class Simulation:
     """q of the first agent of each stage before any answer: the mean of p after asking it alone."""
     difficulty: Array
     """d(x) of the questions."""
-    several: bool = False
-    """Whether a stage asks for several samples: the belief lowers q a little with each, which is no noise."""
+    several_answers: bool = False
+    """Whether a stage asks for several answers: the belief lowers q a little with each, which is no noise."""
 
     @classmethod
     def run(
@@ -198,7 +198,7 @@ class StageValues:
             known = p >= NO_ANSWER
             early = [change[start], simulation.p[then[0]] - simulation.alone[number]]
             late = [change[known]]
-            if simulation.several:
+            if simulation.several_answers:
                 early, late = _centred(early), _centred(late)
             values.without_answer[number] = _fitted(_terms_of_q(q[start]), after[start], early)
             values.with_answer[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)

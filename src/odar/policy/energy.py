@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import mul
 
 import numpy as np
@@ -97,13 +98,8 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
     inside = bytearray(map(str.isspace, text))
     for match in matches:
         inside[match.start() : match.end()] = b"\x01" * (match.end() - match.start())
-    mask: list[bool] = []
-    start = 0
-    for token in texts:
-        end = start + len(token)
-        mask.append(0 not in inside[start:end])
-        start = end
-    return mask
+    ends = accumulate(map(len, texts))
+    return [0 not in inside[end - len(token) : end] for token, end in zip(texts, ends, strict=True)]
 
 
 def missing_share(figures: Collection[TokenFigures]) -> float:

@@ -117,7 +117,8 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._waiting_of: Counter[str] = Counter()
         """Number of waiting values, by key."""
         self._signal_counts = _SignalCounts({})
-        self._calibrated_tables: dict[Source, QuantileTables] = {}
+        measured = {source: each for source, each in calibrated.items() if each.quantiles is not None}
+        self._calibrated_tables = {source: each.tables for source, each in measured.items()}
 
     def find(self, source: Source) -> Alignment | None:
         """The calibrated μ and σ of this source, or None if they are unknown."""
@@ -127,10 +128,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
 
     def tables(self, source: Source) -> QuantileTables:
         """The quantiles of the signals of this source, with the shipped ones for those that are unknown."""
-        calibrated = self.calibrated.get(source)
-        if calibrated is not None and calibrated.quantiles is not None:
-            if source not in self._calibrated_tables:
-                self._calibrated_tables[source] = calibrated.tables
+        if source in self._calibrated_tables:
             return self._calibrated_tables[source]
         self.read()
         return self._signal_counts.tables(source, CURRENT_KEY.get())
@@ -164,7 +162,10 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         for source in dict.fromkeys((*self.calibrated, *served)):
             step = steps.get(source.prompt_md5, source.prompt_md5[:8])
             histogram = served.get(source, Histogram())
-            rows.append(drift_report(source.model, step, histogram, self.calibrated.get(source)))
+            own = histogram.alignment()
+            mean, deviation = (None, None) if own is None else (own.mean, own.deviation)
+            z, drifting = drift(own, histogram.count, self.calibrated.get(source))
+            rows.append(DriftReport(source.model, step, histogram.count, mean, deviation, z, drifting))
         return sorted(rows, key=lambda row: (-row.count, row.model, row.step))
 
     def _before_sync(self) -> None:
@@ -233,20 +234,13 @@ def _others_part(histogram: Histogram) -> float:
     return min(1.0, _OTHERS_SHARE * MIN_ANSWERS / histogram.count) if histogram.count else 0.0
 
 
-def drift_report(model: str, step: str, served: Histogram, calibrated: Statistics | None) -> DriftReport:
-    """The energies of a source, compared with those of its calibration if there is one."""
-    alignment = served.alignment()
-    if alignment is None:
-        return DriftReport(model, step, served.count, None, None, None, drifting=False)
-    z, drifting = (None, False) if calibrated is None else drift(alignment, served.count, calibrated)
-    return DriftReport(model, step, served.count, alignment.mean, alignment.deviation, z, drifting)
-
-
-def drift(served: Alignment, count: float, calibrated: Statistics) -> tuple[float | None, bool]:
+def drift(served: Alignment | None, count: float, calibrated: Statistics | None) -> tuple[float | None, bool]:
     """The shift of the mean of served energies in standard errors, and whether they drifted.
 
     None if there are too few energies to compare.
     """
+    if served is None or calibrated is None:
+        return None, False
     if count < _MIN_COMPARED or calibrated.deviation <= 0 or calibrated.count < 2:
         return None, False
     shift = (served.mean - calibrated.mean) / calibrated.deviation

@@ -9,10 +9,12 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit
 
+from starlette.types import Scope
+
 from odar.errors import SettingsError
 from odar.serving.errors import ApiError
-from odar.serving.exchange import Headers, Scope
-from odar.serving.keys import RETRY_S, Key, KeyCache
+from odar.serving.exchange import Headers
+from odar.serving.keys import NO_KEY, RETRY_S, Key, KeyCache
 from odar.serving.workers import Workers
 from odar.settings import GatewaySettings
 
@@ -50,8 +52,8 @@ class AccessPolicy:
             self._workers.require_keys()
         return self._workers.keys_required
 
-    def identify(self, scope: Scope) -> Key | None:
-        """Return the key of a request; None if no key is required and the request is from this machine.
+    def identify(self, scope: Scope) -> Key:
+        """Return the key of a request; `NO_KEY` if no key is required and the request is from this machine.
 
         Raises:
             ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
@@ -61,7 +63,7 @@ class AccessPolicy:
         if (reason := remote_reason(scope)) is not None:
             message = f"without API keys only this machine has access, not {reason}; make one with `odar keys`"
             raise ApiError(403, message, "loopback_only")
-        return None
+        return NO_KEY
 
     def check_metrics(self, scope: Scope) -> None:
         """Raise ApiError 401 unless the request is from `gateway.metrics_allow` or has a key.
@@ -69,7 +71,7 @@ class AccessPolicy:
         Without keys, this machine may read them too. With keys it is not enough: a proxy on this machine that adds
         no header looks the same.
         """
-        address = _parse_address(_peer(scope))
+        address = parse_address(_peer(scope))
         proxied = any(_is_proxy_header(name) for name, _ in scope["headers"])
         if address is not None and not proxied and any(address in network for network in self._scraper_networks):
             return
@@ -82,13 +84,9 @@ class AccessPolicy:
             raise ApiError(error.status, message, error.code) from None
 
     def _verify_key(self, headers: Headers) -> Key:
-        secret, authorization = b"", b""
-        for name, value in headers:
-            if name == b"x-api-key":
-                secret = value
-            elif name == b"authorization":
-                authorization = value
-        scheme, _, token = authorization.partition(b" ")
+        given = dict(headers)
+        secret = given.get(b"x-api-key", b"")
+        scheme, _, token = given.get(b"authorization", b"").partition(b" ")
         if not secret and scheme.lower() == b"bearer":
             secret = token.strip()
         if not secret:
@@ -127,7 +125,7 @@ def is_loopback(host: str) -> bool:
     """
     if host in ("127.0.0.1", "localhost"):
         return True
-    address = _parse_address(host)
+    address = parse_address(host)
     return address is not None and address.is_loopback
 
 
@@ -170,7 +168,8 @@ def _hostname(prefix: str, value: bytes) -> str:
         return ""
 
 
-def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return an IP address, an IPv4 one that is written as IPv6 as itself; None for a name."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

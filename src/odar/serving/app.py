@@ -14,21 +14,21 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from odar.errors import KeyRefused, UnknownName
 from odar.serving.dashboard_api import DASHBOARD_ROUTES
 from odar.serving.endpoint import DecisionEndpoint, Endpoint, StoredResponses, TokenCount
 from odar.serving.errors import ApiError, anthropic_body, api_error_of, openai_body
-from odar.serving.exchange import ClientLeft, Receive, Scope, Send, json_response, read_body
-from odar.serving.forward import COMPLETIONS, EMBEDDINGS, ForwardEndpoint
+from odar.serving.exchange import ClientLeft, json_response, read_body
+from odar.serving.forward import ForwardEndpoint, read_completions, read_embeddings
 from odar.serving.logs import Logs
 from odar.serving.openapi import Feedback, openapi_document
-from odar.serving.protocols.chat import CHAT, DECISION
+from odar.serving.protocols.chat import ChatWriter, read_chat, read_decision
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.json_body import convert, read_json
-from odar.serving.protocols.messages import COUNT_TOKENS, MESSAGES
-from odar.serving.protocols.responses import RESPONSES
+from odar.serving.protocols.messages import MessageWriter, read_countable, read_messages
+from odar.serving.protocols.responses import ResponseWriter, read_responses
 from odar.serving.service import Service
 from odar.serving.store import Store
 from odar.serving.workers import READY, Workers
@@ -49,7 +49,7 @@ _EXPOSED_HEADERS = [
 def create_app(
     settings: Settings,
     *,
-    store: Store | None = None,
+    store: Store,
     logs: Logs | None = None,
     announce: Callable[[str], None] | None = None,
     workers: Workers | None = None,
@@ -71,7 +71,17 @@ def create_app(
         publishing.cancel()
         await service.close()
 
-    endpoints = _endpoints(service)
+    # conversations are posted to these
+    responses = StoredResponses if settings.store.responses else Endpoint
+    endpoints = {
+        "/v1/chat/completions": Endpoint(service, "chat.completions", read_chat, ChatWriter),
+        "/v1/messages": Endpoint(service, "messages", read_messages, MessageWriter),
+        "/v1/responses": responses(service, "responses", read_responses, ResponseWriter),
+        "/v1/decision": DecisionEndpoint(service, "decision", read_decision, ChatWriter),
+        "/v1/embeddings": ForwardEndpoint(service, "embeddings", read_embeddings, ChatWriter),
+        "/v1/completions": ForwardEndpoint(service, "completions", read_completions, ChatWriter),
+        "/v1/messages/count_tokens": TokenCount(service, "messages", read_countable, MessageWriter),
+    }
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),
         *_UTILITY_ROUTES,
@@ -91,22 +101,6 @@ def create_app(
         )
     app.state.service = service
     return app
-
-
-def _endpoints(service: Service) -> dict[str, Endpoint]:
-    """Return the endpoints to which conversations are posted, by path."""
-    responses: Endpoint = Endpoint(service, RESPONSES)
-    if service.store is not None and service.settings.store.responses:
-        responses = StoredResponses(service, RESPONSES, service.store)
-    return {
-        "/v1/chat/completions": Endpoint(service, CHAT),
-        "/v1/messages": Endpoint(service, MESSAGES),
-        "/v1/responses": responses,
-        "/v1/decision": DecisionEndpoint(service, DECISION),
-        "/v1/embeddings": ForwardEndpoint(service, EMBEDDINGS),
-        "/v1/completions": ForwardEndpoint(service, COMPLETIONS),
-        "/v1/messages/count_tokens": TokenCount(service, COUNT_TOKENS),
-    }
 
 
 async def _models(request: Request) -> Response:
@@ -131,15 +125,12 @@ async def _feedback(request: Request) -> Response:
     """Mark an answer right or wrong; only with the key that asked, or an admin's."""
     service: Service = request.app.state.service
     key = service.access.identify(request.scope)
-    if key is not None:
-        service.concurrency_limit.count_request(key)
+    service.concurrency_limit.count_request(key)
     body = await read_body(request.scope["headers"], request.receive, _FEEDBACK_BYTES)
     feedback = convert(read_json(body), Feedback)
-    by = None if key is None or key.admin else key.id
     try:
         async with service.read_threads.turn_of(key):
-            if service.store is None:
-                raise UnknownName("trace", feedback.trace_id, [])
+            by = None if key.admin else key.id
             await service.store.mark(feedback.trace_id, feedback.correct, feedback.note or None, by)
     except UnknownName:
         message = f"there is no trace {feedback.trace_id!r}"

@@ -19,12 +19,12 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, delete, extract, func, insert, select
 
 from odar.errors import KeyRefused, OdarError, StoreError
-from odar.serving.keys import Key, KeyLimits, key_of
+from odar.serving.keys import Key, key_of
 from odar.traces.database import (
     OBSERVATION,
     Database,
@@ -54,22 +54,8 @@ class Need:
     tokens: int = 0
 
 
-class RateLimit(NamedTuple):
-    """A key's limit on requests or tokens per minute, and how much of it remains."""
-
-    unit: str
-    """requests or tokens."""
-    per_minute: float
-    remaining: float
-
-    @property
-    def reset_s(self) -> float:
-        """Seconds until all of it is available again.
-
-        >>> RateLimit("requests", 60, 30).reset_s
-        30.0
-        """
-        return max(0.0, max(1.0, self.per_minute) - self.remaining) * 60 / self.per_minute
+RateLimit = tuple[Literal["requests", "tokens"], float, float]
+"""A key's limit on requests or tokens per minute: its unit, how many of it, and how many of these remain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +70,7 @@ class Reservation:
     choice: int
     """Index of the need that was granted."""
     expires_at: float
-    rates: tuple[RateLimit, ...] = ()
+    rates: Sequence[RateLimit] = ()
     """The key's limits per minute, with this request counted."""
 
 
@@ -273,12 +259,13 @@ class _Account:
         self.requests -= 1
         self.tokens -= need.tokens
 
-    def rates(self) -> tuple[RateLimit, ...]:
-        limits = (
-            ("requests", self.key.limits.rate_per_min, self.requests),
-            ("tokens", self.key.limits.tokens_per_min, self.tokens),
-        )
-        return tuple(RateLimit(unit, most, max(0.0, left)) for unit, most, left in limits if most)
+    def rates(self) -> list[RateLimit]:
+        rates: list[RateLimit] = []
+        if self.key.rate_per_min:
+            rates.append(("requests", self.key.rate_per_min, max(0.0, self.requests)))
+        if self.key.tokens_per_min:
+            rates.append(("tokens", self.key.tokens_per_min, max(0.0, self.tokens)))
+        return rates
 
     def settle(
         self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float
@@ -301,7 +288,7 @@ class _Account:
         add_spending(connection, reservation.key_id, reservation.day, 1, spent_usd, int(usd is None))
 
     def save(self, connection: Connection, now: float) -> None:
-        if self.key.limits.rate_per_min is None and self.key.limits.tokens_per_min is None:
+        if self.key.rate_per_min is None and self.key.tokens_per_min is None:
             return
         values = {"requests": self.requests, "tokens": self.tokens, "at": now}
         statement = upsert(connection)(key_buckets).values(key_id=self.key.id, **values)
@@ -309,7 +296,7 @@ class _Account:
 
     def _refusal(self, need: Need, now: float) -> KeyRefused | None:
         """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
-        budgets = {"day": self.key.limits.budget_day_usd, "month": self.key.limits.budget_month_usd}
+        budgets = {"day": self.key.budget_day_usd, "month": self.key.budget_month_usd}
         for period, limit in budgets.items():
             spent, reserved = self.spent[period], self.reserved[period]
             if limit is None or spent + reserved + need.usd <= limit + _SLACK_USD:
@@ -321,7 +308,7 @@ class _Account:
                 "budget",
                 1.0 if spent + need.usd <= limit else _seconds_until_next(period, now),
             )
-        per_minute = self.key.limits.tokens_per_min
+        per_minute = self.key.tokens_per_min
         if per_minute is None or need.tokens <= self.tokens:
             return None
         wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
@@ -330,7 +317,7 @@ class _Account:
 
     def _refusal_of_part(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
         """Return why a key cannot spend more of the budget that it shares; None if as much is left for others."""
-        limit = self.key.limits.budget_day_usd
+        limit = self.key.budget_day_usd
         if self.parts is None or limit is None or key_id == self.key.id:
             return None
         own = self.parts[key_id] + need.usd
@@ -357,7 +344,7 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     locked = select(meta).where(meta.c.name == "schema") if observing else of_key
     row = connection.execute(locked.with_for_update()).mappings().one_or_none()
     if observing:
-        key = Key(OBSERVATION, OBSERVATION, limits=KeyLimits(budget_day_usd=observe_usd_day))
+        key = Key(OBSERVATION, OBSERVATION, budget_day_usd=observe_usd_day)
     else:
         key = Key(key_id, key_id, revoked_at="deleted") if row is None else key_of(row)
     today = datetime.fromtimestamp(now, UTC).date().isoformat()
@@ -389,8 +376,8 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         spent=_sum_by_period(spent, today),
         reserved=_sum_by_period(reserved, today),
         running=len(reserved),
-        requests=bucket_level(key.limits.rate_per_min, requests, elapsed),
-        tokens=bucket_level(key.limits.tokens_per_min, tokens, elapsed),
+        requests=bucket_level(key.rate_per_min, requests, elapsed),
+        tokens=bucket_level(key.tokens_per_min, tokens, elapsed),
         parts=parts,
     )
 

@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from odar.errors import KeyRefused
-from odar.serving.budgets import RateLimit, bucket_level
+from odar.serving.budgets import bucket_level
 from odar.serving.errors import ApiError
-from odar.serving.keys import RETRY_S, Key
+from odar.serving.keys import NO_KEY, RETRY_S, Key
 from odar.serving.workers import Workers
 
 T = TypeVar("T")
@@ -45,19 +45,23 @@ class ConcurrencyLimit:
     ) -> None:
         self.limit = limit
         self._workers = workers or Workers()
-        self.in_flight = 0
         self.draining = False
         self._clock = clock
         self._in_flight_of: Counter[str] = Counter()
         """Requests in flight of each key."""
         self._max_bytes = max_bytes / self._workers.count
         self._bytes_of: Counter[str] = Counter()
-        """Bytes of the bodies of requests in flight, by key; those of this machine have the empty key."""
+        """Bytes of the bodies of requests in flight, by key."""
         self._buckets_of: dict[str, tuple[float, float]] = {}
         """The level of each key's bucket of requests, and when it was computed."""
 
-    def acquire(self, key: Key | None = None) -> None:
-        """Count a new request of a key, or of this machine.
+    @property
+    def in_flight(self) -> int:
+        """Requests in flight of this worker."""
+        return self._workers.in_flight[self._workers.number]
+
+    def acquire(self, key: Key = NO_KEY) -> None:
+        """Count a new request of a key.
 
         Raises:
             ApiError: 429 if there are too many requests in all or of this key, 503 during shutdown.
@@ -68,46 +72,40 @@ class ConcurrencyLimit:
         free = self.limit - sum(self._workers.in_flight)
         if free <= 0:
             raise _overloaded(f"requests: gateway.max_in_flight = {self.limit} are in flight")
-        if key is not None:
-            own = self._in_flight_of[key.id]
-            key.check_parallel(own)
-            if own * self._workers.count >= free:  # as many as it leaves free, if workers have equal shares of it
-                busy = f"{own} are in flight, and {free} more must stay free for others"
-                raise _overloaded(f"requests of this key: {busy}")
-            self.count_request(key)
-            self._in_flight_of[key.id] += 1
-        self._count(1)
+        own = self._in_flight_of[key.id]
+        key.check_parallel(own)
+        # as many as it leaves free, if workers have equal shares of it
+        if key is not NO_KEY and own * self._workers.count >= free:
+            busy = f"{own} are in flight, and {free} more must stay free for others"
+            raise _overloaded(f"requests of this key: {busy}")
+        self.count_request(key)
+        self._in_flight_of[key.id] += 1
+        self._workers.in_flight[self._workers.number] += 1
 
-    def hold_memory(self, key: Key | None, size: int) -> None:
+    def hold_memory(self, key: Key, size: int) -> None:
         """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
 
         Where nothing else is in memory, a body of any size is read.
         """
-        id_ = "" if key is None else key.id
-        own = self._bytes_of[id_]
+        own = self._bytes_of[key.id]
         free = self._max_bytes - self._bytes_of.total()
-        share = size if key is None or not own else own + size
+        share = size if key is NO_KEY or not own else own + size
         if self._bytes_of.total() and share > free:
             most = f"{self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
             raise _overloaded(f"large requests: {most}, of which {free / 1e6:.0f} are free")
-        self._bytes_of[id_] += size
+        self._bytes_of[key.id] += size
 
-    def release(self, key: Key | None = None, size: int = 0) -> None:
+    def release(self, key: Key = NO_KEY, size: int = 0) -> None:
         """Count a finished request, and the bytes of its body."""
-        self._count(-1)
-        id_ = "" if key is None else key.id
-        for counter, count in ((self._bytes_of, size), (self._in_flight_of, key is not None)):
-            counter[id_] -= count
-            if not counter[id_]:
-                del counter[id_]
-
-    def _count(self, change: int) -> None:
-        self.in_flight += change
-        self._workers.in_flight[self._workers.number] = self.in_flight
+        self._workers.in_flight[self._workers.number] -= 1
+        for counter, count in ((self._bytes_of, size), (self._in_flight_of, 1)):
+            counter[key.id] -= count
+            if not counter[key.id]:
+                del counter[key.id]
 
     def count_request(self, key: Key) -> None:
         """Count a request against the rate of its key; raise KeyRefused if it is used up."""
-        rate = key.limits.rate_per_min
+        rate = key.rate_per_min
         if rate is None:
             return
         now = self._clock()
@@ -116,7 +114,7 @@ class ConcurrencyLimit:
         try:
             key.check_rate(level)
         except KeyRefused as refused:
-            refused.rates = (RateLimit("requests", rate, level),)
+            refused.rates = [("requests", rate, level)]
             raise
         self._buckets_of[key.id] = (level - 1, now)
 
@@ -133,13 +131,13 @@ class PerKeyThreads:
         self._waiting: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def turn_of(self, key: Key | None) -> AsyncIterator[None]:
-        """Wait until no other request of this key runs; requests without a key count as one key's.
+    async def turn_of(self, key: Key) -> AsyncIterator[None]:
+        """Wait until no other request of this key runs.
 
         Raises:
             ApiError: 429 if too many requests of this key wait.
         """
-        id_ = "" if key is None else key.id
+        id_ = key.id
         if self._waiting[id_] > MAX_WAITING:
             raise _overloaded(f"requests of this kind: {MAX_WAITING} of this key wait for their turn")
         self._waiting[id_] += 1

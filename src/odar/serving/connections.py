@@ -32,6 +32,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from odar.descriptors import client_connections
 from odar.formats import dump_json
 from odar.serving import exchange
+from odar.serving.access import parse_address
 from odar.serving.errors import ApiError, openai_body
 from odar.serving.workers import Workers
 
@@ -48,22 +49,17 @@ _LINGER_S = 2.0
 class ConnectionLimits:
     """Limits on the connections of a server, and the number of connections of each peer.
 
-    A peer can have as many connections as it leaves free, so that one alone has half of them; `most` is by default
-    half of the file descriptors that the system allows. Workers share `per_peer` evenly.
+    A peer can have as many connections as it leaves free, so that one alone has half of them. Workers share
+    `MAX_CONNECTIONS_PER_PEER` evenly.
 
-    >>> limits = ConnectionLimits(per_peer=1)
-    >>> limits.acquire("10.0.0.1"), limits.acquire("10.0.0.1"), limits.acquire("10.0.0.2")
-    (True, False, True)
-    >>> limits.release("10.0.0.1"); limits.acquire("10.0.0.1")
-    True
+    >>> limits = ConnectionLimits()
+    >>> limits.acquire("10.0.0.1"), limits.open
+    (True, 1)
     """
 
-    def __init__(
-        self, per_peer: int | None = None, most: int | None = None, workers: Workers | None = None
-    ) -> None:
-        self._most = most
+    def __init__(self, workers: Workers | None = None) -> None:
         self._workers = workers or Workers()
-        self.per_peer = max(1, (per_peer or MAX_CONNECTIONS_PER_PEER) // self._workers.count)
+        self.per_peer = max(1, MAX_CONNECTIONS_PER_PEER // self._workers.count)
         self.last_requests = False
         """Whether each connection is closed after its next answer."""
         self.refused: Counter[str] = Counter()
@@ -71,26 +67,22 @@ class ConnectionLimits:
         self._open: Counter[str] = Counter()
 
     @property
-    def most(self) -> int:
-        return client_connections() if self._most is None else self._most
-
-    @property
     def open(self) -> int:
-        return self._open.total()
+        return self._workers.connections[self._workers.number]
 
     def acquire(self, peer: str) -> bool:
         """Count a connection of this peer; return False if it has too many."""
-        if self._open[peer] >= min(self.per_peer, self.most - self._open.total()):
+        if self._open[peer] >= min(self.per_peer, client_connections() - self.open):
             return False
         self._open[peer] += 1
-        self._workers.connections[self._workers.number] = self.open
+        self._workers.connections[self._workers.number] += 1
         return True
 
     def release(self, peer: str) -> None:
         self._open[peer] -= 1
         if self._open[peer] <= 0:
             del self._open[peer]
-        self._workers.connections[self._workers.number] = self.open
+        self._workers.connections[self._workers.number] -= 1
 
 
 def peer_key(address: str) -> str:
@@ -99,13 +91,10 @@ def peer_key(address: str) -> str:
     >>> peer_key("10.0.0.1"), peer_key("::ffff:10.0.0.1"), peer_key("2001:db8::1:2:3:4") == peer_key("2001:db8::9")
     ('10.0.0.1', '10.0.0.1', True)
     """
-    if ":" not in address:
-        return address
-    try:
-        ipv6 = ipaddress.IPv6Address(address.partition("%")[0])
-    except ValueError:
-        return address
-    return str(ipv6.ipv4_mapped or ipaddress.IPv6Network((int(ipv6), 64), strict=False))
+    parsed = parse_address(address.partition("%")[0])
+    if parsed is not None and parsed.version == 6:
+        return str(ipaddress.IPv6Network((int(parsed), 64), strict=False))
+    return address if parsed is None else str(parsed)
 
 
 class CoalescingTransport:
@@ -165,8 +154,8 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_made(CoalescingTransport(transport))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         peer = peer_key(self.client[0]) if self.client else ""
         if not self._limits.acquire(peer):
-            message = f"too many connections: one address can have {self._limits.per_peer}, all {self._limits.most}"
-            self._refuse(ApiError(429, message, "too_many_connections"))
+            limits = f"one address can have {self._limits.per_peer}, all {client_connections()}"
+            self._refuse(ApiError(429, f"too many connections: {limits}", "too_many_connections"))
             return
         self._peer = peer
         self._read_timer = self.loop.call_later(HEADER_TIMEOUT_S, self._on_read_timeout)

@@ -29,10 +29,9 @@ from odar.errors import InputError, StoreError, UnknownName
 from odar.formats import dump_json
 from odar.serving.concurrency import PerKeyThreads
 from odar.serving.errors import ApiError, bad_field, operator_error
-from odar.serving.keys import Key
+from odar.serving.keys import NO_KEY, Key
 from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
-from odar.serving.store import Store
 from odar.traces.filter import Filter, Text, utc_or_error
 from odar.traces.observations import settings_lines
 from odar.traces.overview import warnings_of
@@ -120,15 +119,9 @@ class _View:
     """What a request may read."""
 
     service: Service
-    key: Key | None
+    key: Key
     query: TraceQuery
     """The parameters, limited to the traces that the key may read."""
-
-    @property
-    def store(self) -> Store:
-        if self.service.store is None:
-            raise ApiError(503, "this gateway keeps no traces: it was started without a store", "no_store")
-        return self.service.store
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[PerKeyThreads]:
@@ -151,7 +144,7 @@ def _view(request: Request) -> _View:
     service: Service = request.app.state.service
     key = service.access.identify(request.scope)
     query = TraceQuery.read(request.query_params)
-    return _View(service, key, query if key is None or key.admin else msgspec.structs.replace(query, key=key.id))
+    return _View(service, key, query if key.admin else msgspec.structs.replace(query, key=key.id))
 
 
 def _json_route(read: Callable[[_View], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
@@ -174,8 +167,8 @@ def _session(view: _View) -> dict[str, Any]:
     return {
         "version": __version__,
         "profile": settings.profile,
-        "key": None if key is None else {"id": key.id, "name": key.name, "admin": key.admin},
-        "recording": settings.store.enabled and view.service.store is not None,
+        "key": None if key is NO_KEY else {"id": key.id, "name": key.name, "admin": key.admin},
+        "recording": settings.store.enabled,
         "content": settings.store.content,
         "retention_days": settings.store.retention_days,
         "policy": settings.policy,
@@ -187,8 +180,8 @@ def _session(view: _View) -> dict[str, Any]:
 def _overview(view: _View) -> dict[str, Any]:
     odar = view.service.odar
     query = view.query
-    observations = view.store.observations
-    overview = view.store.archive.overview(query, query.step)
+    observations = view.service.store.observations
+    overview = view.service.store.archive.overview(query, query.step)
     targets = [row for row in odar.targets.report() if query.key is None or f"key {query.key}" in row.scope]
     problems = [] if odar.certificate is None else odar.certificate.problems()
     warnings = [f"certificate removed: {problem}" for problem in problems]
@@ -206,11 +199,11 @@ def _observation(view: _View) -> dict[str, Any]:
     query = view.query
     learned = odar.agreement.skills()
     return {
-        **view.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
+        **view.service.store.observations.report(query.since, query.key, query.step, MAX_EXAMPLES),
         **dataclasses.asdict(settings.observe),
         "share": settings.observe.used_share,
-        "observed": 0 if observer is None else observer.observed,
-        "dropped": {} if observer is None else dict(observer.dropped),
+        "observed": observer.observed,
+        "dropped": dict(observer.dropped),
         "skills": [
             {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
             for i, (name, agent) in enumerate(odar.believed_agents.items())
@@ -220,7 +213,7 @@ def _observation(view: _View) -> dict[str, Any]:
 
 
 def _page(view: _View) -> dict[str, Any]:
-    return view.store.archive.page(view.query, view.query.after, view.query.limit)
+    return view.service.store.archive.page(view.query, view.query.after, view.query.limit)
 
 
 async def _trace(request: Request) -> Response:
@@ -229,7 +222,7 @@ async def _trace(request: Request) -> Response:
     trace_id = request.path_params["id"]
     async with view.turn() as threads:
         try:
-            trace = await view.store.get(trace_id)
+            trace = await view.service.store.get(trace_id)
         except UnknownName:
             trace = None
         if trace is None or view.query.key not in (None, trace["key_id"]):
@@ -242,7 +235,7 @@ async def _trace(request: Request) -> Response:
 async def _export(request: Request) -> Response:
     """Stream the traces that match as JSONL."""
     view = _view(request)
-    traces = view.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
+    traces = view.service.store.archive.export(view.query, orjson.Fragment)  # documents are copied, not parsed
     lines = (dump_json(trace) + b"\n" for trace in traces)
 
     def read_part() -> bytes:
@@ -279,8 +272,8 @@ def _models(view: _View) -> dict[str, Any]:
         for i, name in enumerate(settings.models_of(agent)):
             agents.setdefault(name, []).append({"agent": agent, "default": i == 0})
     names = dict.fromkeys([*agents, *settings.models])
-    if key is not None and key.limits.models is not None and not key.admin:
-        names = {name: None for name in names if name in key.limits.models}
+    if key.models is not None and not key.admin:
+        names = {name: None for name in names if name in key.models}
     providers = {settings.card(name).provider for name in names}
     drift = [dataclasses.asdict(row) for row in service.drift_report()]
     breakers = service.metrics.breaker_reports()

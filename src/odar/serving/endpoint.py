@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 from typing import Any
+
+from starlette.types import Receive, Scope, Send
 
 from odar.agents.ledger import Ledger
 from odar.agents.measure import size_of
@@ -26,30 +29,21 @@ from odar.observer import Observer, observed
 from odar.options import DEFAULT_OPTIONS, AskOptions
 from odar.providers.base import OnDelta
 from odar.question import core_question
+from odar.serving.budgets import Need, Reservation
 from odar.serving.errors import SHUTDOWN_TIMEOUT, api_error_of, bad_field, rate_headers
-from odar.serving.exchange import (
-    JSON_HEADERS,
-    CancelOnDisconnect,
-    ClientLeft,
-    Exchange,
-    Receive,
-    Scope,
-    Send,
-    read_body,
-)
+from odar.serving.exchange import JSON_HEADERS, ClientLeft, Exchange, read_body
 from odar.serving.keys import Key
 from odar.serving.logs import CURRENT_REQUEST
 from odar.serving.models import DIAL_MODELS
 from odar.serving.protocols.chat_request import ChatRequest, with_headers
 from odar.serving.protocols.image_urls import check_image_urls
-from odar.serving.protocols.json_body import check_parts, parsed_bytes, read_json
+from odar.serving.protocols.json_body import MAX_INTEGER, check_parts, parsed_bytes, read_json
 from odar.serving.protocols.messages import count_tokens
-from odar.serving.protocols.reply import EventStream, WireProtocol, answer_headers, plan_headers
-from odar.serving.request_cost import request_ledger, reserve, settle, with_max_tokens
+from odar.serving.protocols.reply import EventStream, ReplyWriter, answer_headers, plan_headers
+from odar.serving.request_cost import request_ledger, settle, walk_needs, with_max_tokens
 from odar.serving.service import Service
-from odar.serving.store import Store
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
-from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend
+from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend, path_of
 
 LOG = logging.getLogger("odar.serving")
 _CHARGE_TIMEOUT_S = 1.0
@@ -58,6 +52,8 @@ _CHARGE_TIMEOUT_S = 1.0
 
 UNREAD = ChatRequest("", Query(""))
 """Stands for a request whose body has not been read."""
+UNIDENTIFIED = Key("", "not identified")
+"""Stands for the key of a request until it is known; it has no rights."""
 
 
 @dataclass(slots=True)
@@ -67,7 +63,7 @@ class RequestState:
     exchange: Exchange
     trace_id: str
     started: float
-    key: Key | None = None
+    key: Key = UNIDENTIFIED
     body_bytes: int = 0
     held_bytes: int = 0
     """Bytes of memory for the body and for what it is parsed into, about."""
@@ -82,20 +78,23 @@ class RequestState:
     items_to_store: list[Any] | None = None
     """The request's own items of the Responses API; None if the conversation is not stored."""
 
-    @property
-    def key_id(self) -> str:
-        return self.key.id if self.key is not None else ""
-
 
 class Endpoint:
-    """An ASGI application for one path of the API."""
+    """An ASGI application for one path of the API.
+
+    `name` is that of the path in traces and metrics, `read` and `writer` are those of its protocol.
+    """
 
     recorded = True
     """Whether the store and the observer receive its requests."""
 
-    def __init__(self, service: Service, protocol: WireProtocol) -> None:
+    def __init__(
+        self, service: Service, name: str, read: Callable[[Any], ChatRequest], writer: type[ReplyWriter]
+    ) -> None:
         self._service = service
-        self._protocol = protocol
+        self._name = name
+        self._read = read
+        self._writer = writer
         self._gateway = service.settings.gateway
         self._max_body_bytes = int(self._gateway.max_body_mb * 1e6)
 
@@ -112,7 +111,7 @@ class Endpoint:
         error: BaseException | None = None
         try:
             state.key = self._service.access.identify(scope)
-            CURRENT_KEY.set(state.key_id)
+            CURRENT_KEY.set(state.key.id)
             self._service.concurrency_limit.acquire(state.key)
             try:
                 await self._answer(state)
@@ -154,7 +153,7 @@ class Endpoint:
         if model is None:
             return
         query = request.query
-        if state.key is not None and state.key.limits.needs_reservation:
+        if state.key.needs_reservation:
             query = with_max_tokens(query, self._service.settings.limits.max_tokens)
         # Where requests are observed, the model is not the one of the request.
         state.request = dataclasses.replace(request, model=model, query=query)
@@ -175,7 +174,7 @@ class Endpoint:
 
     def _make_request(self, value: Any) -> ChatRequest:  # in a thread if it is large
         check_parts(value)
-        request = self._protocol.read(value)
+        request = self._read(value)
         check_image_urls(request.query, self._gateway.image_urls)
         # The query keeps it for the engine: of a long text it takes too long for the event loop.
         core_question(request.query)
@@ -186,37 +185,64 @@ class Endpoint:
         if state.request.model not in DIAL_MODELS or state.options.path is not None or not self._gateway.sessions:
             return
         sessions = self._service.sessions
-        find = partial(sessions.find, state.request.query, state.exchange.headers, state.key_id)
+        find = partial(sessions.find, state.request.query, state.exchange.headers, state.key.id)
         in_thread = sessions.stored is not None
         session = await (run_in_thread(find) if in_thread else run_by_size(state.body_bytes, find))
         state.options = dataclasses.replace(state.options, session=session)
 
     async def _open_ledger(self, state: RequestState) -> Ledger:
         """Open the request's ledger; for a key with limits, first reserve the request's highest cost."""
-        service = self._service
-        key = state.key
-        if key is None or service.store is None or not key.limits.needs_reservation:
-            ledger = request_ledger(service.odar, state.request)
-        else:
-            budgets = service.store.budgets
-            reserved, state.options, ledger = await reserve(
-                service.odar, budgets, state.request, key, state.options, state.trace_id, state.body_bytes
-            )
-            # Called before the reply ends and again when the request has ended: only the first call settles.
-            state.charge = cache(partial(settle, budgets, reserved, key, ledger))
-            state.exchange.more_headers = rate_headers(reserved.rates)
+        ledger = request_ledger(self._service.odar, state.request)
         state.options = dataclasses.replace(state.options, ledger=ledger)
+        if state.key.needs_reservation:
+            await self._reserve(state, ledger)
         return ledger
 
+    async def _reserve(self, state: RequestState, ledger: Ledger) -> None:
+        """Reserve the cost of the most expensive walk that fits the key's limits; leave out stages beyond it.
+
+        Raises:
+            ApiError: 403 if a price is unknown.
+            KeyRefused: no walk fits the key's limits.
+        """
+        key = state.key
+        budgets = self._service.store.budgets
+        # what each walk needs, within the limits of the request
+        query = state.request.query
+        measure = partial(walk_needs, self._service.odar, query, state.options, priced=key.has_budget)
+        offers = await run_by_size(state.body_bytes, measure)
+        max_cost = math.inf if ledger.max_cost_usd is None else ledger.max_cost_usd
+        needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
+        # reserve it; if the client leaves meanwhile, free it again
+        future = budgets.reserve(key.id, state.trace_id, needs, ledger.deadline_s)
+
+        def release(future: Future[Reservation]) -> None:
+            if not future.cancelled() and future.exception() is None:
+                budgets.settle(future.result(), 0.0, 0)
+
+        try:
+            reserved = await asyncio.shield(asyncio.wrap_future(future))
+        except asyncio.CancelledError:
+            future.add_done_callback(release)
+            raise
+        # keep within the reservation
+        if reserved.choice:
+            state.options = dataclasses.replace(state.options, max_path=path_of(offers[reserved.choice][0]))
+        if key.has_budget:
+            ledger.max_cost_usd = reserved.need.usd
+        # Called before the reply ends and again when the request has ended: only the first call settles.
+        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
+        state.exchange.more_headers = rate_headers(reserved.rates)
+
     async def _send_answer(self, state: RequestState) -> None:
-        with CancelOnDisconnect(state.exchange):
+        with state.exchange.cancel_on_disconnect():
             answer = await self._ask(state)
-        size = size_of(answer.trace.candidates)
-        body = await run_by_size(size, lambda: dump_json(self._protocol.write(answer, state.request)))
+        write = partial(self._writer(state.request, state.trace_id).body, answer)
+        body = await run_by_size(size_of(answer.trace.candidates), lambda: dump_json(write()))
         await state.exchange.respond(200, body, [*JSON_HEADERS, *answer_headers(answer)])
 
     async def _stream(self, state: RequestState, ledger: Ledger) -> None:
-        writer = self._protocol.stream(state.request, state.trace_id)
+        writer = self._writer(state.request, state.trace_id)
         stream = EventStream(
             state.exchange, writer, lambda: plan_headers(state.plan, state.decisions, state.trace_id)
         )
@@ -242,7 +268,7 @@ class Endpoint:
         )
         state.answer = await self._service.odar.aask(state.request.query, options)
         if options.session is not None:
-            self._service.sessions.save(options.session, state.answer.trace, state.key_id)
+            self._service.sessions.save(options.session, state.answer.trace, state.key.id)
         await self._charge(state)
         return state.answer
 
@@ -256,7 +282,7 @@ class Endpoint:
             return
         api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
-        await state.exchange.respond(api_error.status, dump_json(self._protocol.error(api_error)), headers)
+        await state.exchange.respond(api_error.status, dump_json(self._writer.error_body(api_error)), headers)
 
     def _record(self, state: RequestState, error: BaseException | None) -> None:
         """Count, log and store the request, once it has ended."""
@@ -280,11 +306,11 @@ class Endpoint:
             Record(
                 query=request.query if self.recorded and request is not UNREAD else None,
                 trace=trace,
-                key_id=state.key_id,
+                key_id=state.key.id,
                 settled=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
-                endpoint=self._protocol.name,
+                endpoint=self._name,
                 model=request.model,
                 http_status=state.exchange.status,
                 seconds=seconds,
@@ -296,10 +322,6 @@ class Endpoint:
 
 class StoredResponses(Endpoint):
     """POST /v1/responses with `store.responses`: stores conversations, so that clients can continue them by id."""
-
-    def __init__(self, service: Service, protocol: WireProtocol, store: Store) -> None:
-        super().__init__(service, protocol)
-        self._archive = store.archive
 
     async def _read_request(self, state: RequestState, body: bytes) -> ChatRequest:
         value = await run_by_size(len(body), partial(read_json, body))
@@ -323,7 +345,7 @@ class StoredResponses(Endpoint):
         """Return the conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._archive.response_items, previous, state.key_id)
+        text = await asyncio.to_thread(self._service.store.archive.response_items, previous, state.key.id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -338,11 +360,11 @@ class StoredResponses(Endpoint):
         """Store the conversation before the response ends, because the client may continue it at once."""
         answer = await super()._ask(state, on_delta)
         if state.items_to_store is not None:
-            response = self._protocol.write(answer, state.request)
+            response = self._writer(state.request, state.trace_id).body(answer)
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._archive.save_response, response["id"], state.key_id, text)
+                save = partial(self._service.store.archive.save_response, response["id"], state.key.id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

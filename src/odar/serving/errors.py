@@ -117,16 +117,17 @@ def api_error_of(error: BaseException) -> ApiError:
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
     """Return a key's limits per minute as the headers of OpenAI's API.
 
-    >>> rate_headers([RateLimit("requests", 60, 59)])[2]
+    >>> rate_headers([("requests", 60, 59)])[2]
     (b'x-ratelimit-reset-requests', b'1.000s')
     """
     headers = []
-    for rate in rates:
-        unit = rate.unit.encode()
+    for unit, per_minute, remaining in rates:
+        most = max(1.0, per_minute)
+        until_full_s = max(0.0, most - remaining) * 60 / per_minute
         headers += [
-            (b"x-ratelimit-limit-" + unit, b"%d" % max(1, rate.per_minute)),
-            (b"x-ratelimit-remaining-" + unit, b"%d" % rate.remaining),
-            (b"x-ratelimit-reset-" + unit, b"%.3fs" % rate.reset_s),
+            (b"x-ratelimit-limit-%b" % unit.encode(), b"%d" % most),
+            (b"x-ratelimit-remaining-%b" % unit.encode(), b"%d" % remaining),
+            (b"x-ratelimit-reset-%b" % unit.encode(), b"%.3fs" % until_full_s),
         ]
     return headers
 

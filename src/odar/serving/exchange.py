@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from odar.background import run_by_size
 from odar.formats import dump_json
 from odar.serving.errors import ApiError
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 
 JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
@@ -32,6 +30,8 @@ BODY_TIMEOUT_S = 30.0
 """Seconds that a client has to send its request."""
 WRITE_TIMEOUT_S = 10.0
 """Seconds that a client has to read what was sent."""
+WATCH_AFTER_S = 0.05
+"""Seconds until a request is cancelled if its client disconnects."""
 _MAX_DIGITS = 20
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 """Ids of a client that can be logged."""
@@ -44,7 +44,7 @@ class ClientLeft(Exception):
 class Exchange:
     """One request and its response; `default_id` is the request's id if the client sent none."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str = "") -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, default_id: str) -> None:
         self.headers: Headers = scope["headers"]
         client_id = next((value for name, value in self.headers if name == b"x-request-id"), b"")
         self.request_id = client_id.decode() if _REQUEST_ID.fullmatch(client_id) else default_id
@@ -57,10 +57,38 @@ class Exchange:
         self._scope = scope
         self._send = send
 
-    async def wait_for_disconnect(self) -> None:
-        """Return when the client has disconnected; call it only after the body has been read."""
-        while (await self.receive())["type"] != "http.disconnect":
-            pass
+    @contextmanager
+    def cancel_on_disconnect(self) -> Iterator[None]:
+        """Cancel the body when the client disconnects, and raise `ClientLeft` instead; for requests that are read.
+
+        End the response after the body: the server reports a disconnect from then on. It starts to watch after
+        `WATCH_AFTER_S`: a fast upstream has answered by then, and a task for each request would cost more than
+        parsing the request.
+        """
+        left = False
+        watchers: list[asyncio.Task[None]] = []
+        task = asyncio.current_task()
+        assert task is not None
+
+        async def watch() -> None:
+            nonlocal left
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+            left = True
+            task.cancel()
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(WATCH_AFTER_S, lambda: watchers.append(loop.create_task(watch())))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if left and task.uncancel() == 0:
+                raise ClientLeft from None
+            raise
+        finally:
+            timer.cancel()
+            while watchers:  # emptied, because the traceback of a task refers to this frame
+                watchers.pop().cancel()
 
     def abort_after(self, seconds: float) -> asyncio.TimerHandle:
         """Disconnect a client that is still reading `WRITE_TIMEOUT_S` after this time."""
@@ -85,44 +113,6 @@ class Exchange:
     async def write(self, data: bytes, *, more: bool = True) -> None:
         """Send a part of the body; wait while the client is slow to read."""
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
-
-
-class CancelOnDisconnect:
-    """Context manager that cancels its body when the client disconnects, and raises `ClientLeft` instead.
-
-    End the response after its body: the server reports a disconnect from then on. It starts to watch after
-    `DELAY_S`: a fast upstream has answered by then, and a task for each request would cost more than parsing the
-    request.
-    """
-
-    DELAY_S = 0.05
-
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
-        self._watcher: asyncio.Task[None] | None = None
-        self._left = False
-
-    def __enter__(self) -> None:
-        self._task = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(self.DELAY_S, self._start_watching)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._timer.cancel()
-        if self._watcher is not None:
-            self._watcher.cancel()
-            self._watcher = None  # its traceback refers to this object: break the reference cycle
-        assert self._task is not None
-        if kind is asyncio.CancelledError and self._left and self._task.uncancel() == 0:
-            raise ClientLeft from None
-
-    def _start_watching(self) -> None:
-        self._watcher = asyncio.ensure_future(self._watch())
-
-    async def _watch(self) -> None:
-        await self._exchange.wait_for_disconnect()
-        self._left = True
-        assert self._task is not None
-        self._task.cancel()
 
 
 async def read_body(

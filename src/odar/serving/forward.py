@@ -20,8 +20,8 @@ from odar.forwarding import select_body
 from odar.providers.base import Message, Request, Sampling
 from odar.serving.endpoint import Endpoint, RequestState
 from odar.serving.errors import bad_field
-from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS, CancelOnDisconnect
-from odar.serving.protocols.chat import CHAT, DONE
+from odar.serving.exchange import EVENT_STREAM_HEADERS, JSON_HEADERS
+from odar.serving.protocols.chat import DONE
 from odar.serving.protocols.chat_request import ChatRequest, RequestBody
 from odar.serving.protocols.json_body import MAX_INTEGER, convert
 from odar.serving.protocols.reply import spend_headers
@@ -57,7 +57,7 @@ class CompletionsBody(RequestBody, kw_only=True):
 def read_embeddings(body: Any) -> ChatRequest:
     """Read a request for embeddings; `body_fields` is the body to forward."""
     request = convert(body, EmbeddingsBody)
-    return ChatRequest.of(request, _priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
+    return request.chat_request(_priced_query(_read_texts(request.input, "input"), 0, 1), body_fields=body)
 
 
 def read_completions(body: Any) -> ChatRequest:
@@ -70,7 +70,7 @@ def read_completions(body: Any) -> ChatRequest:
     if best_of < n:
         raise bad_field("best_of", f"{best_of} is less than n = {n}")
     query = _priced_query(prompts, len(prompts) * max_tokens, best_of)
-    return ChatRequest.of(request, query, body_fields={**body, "max_tokens": max_tokens})
+    return request.chat_request(query, body_fields={**body, "max_tokens": max_tokens})
 
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
@@ -92,15 +92,11 @@ def _read_texts(texts: Texts, name: str) -> list[str]:
     return [" ".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts]
 
 
-EMBEDDINGS = CHAT._replace(name="embeddings", read=read_embeddings)
-COMPLETIONS = CHAT._replace(name="completions", read=read_completions)
-
-
 class ForwardEndpoint(Endpoint):
     """An endpoint that forwards requests."""
 
     def _make_request(self, value: Any) -> ChatRequest:
-        return self._protocol.read(value)
+        return self._read(value)
 
     async def _answer(self, state: RequestState) -> None:
         service = self._service
@@ -122,7 +118,7 @@ class ForwardEndpoint(Endpoint):
         )
         body, note = select_body(
             {**state.request.body_fields, "model": card.id},
-            self._protocol.name,
+            self._name,
             forward=() if provider is None else provider.forward,
             dropped=card.drop,
             cost_limited=ledger.max_cost_usd is not None,
@@ -130,8 +126,8 @@ class ForwardEndpoint(Endpoint):
         # forward it, and charge the key
         providers = service.odar.agents.providers
         _ = providers[card.provider]  # one that cannot be opened is not billed
-        forward = partial(providers.forward, card.provider, f"/{self._protocol.name}", body)
-        with CancelOnDisconnect(state.exchange):
+        forward = partial(providers.forward, card.provider, f"/{self._name}", body)
+        with state.exchange.cancel_on_disconnect():
             reply = await ledger.bill(Ask(DIRECT), card, request, query.messages, forward)
         await self._charge(state)
         # the reply, with its cost
@@ -163,13 +159,13 @@ class ForwardEndpoint(Endpoint):
         provider = self._service.settings.providers.get(card.provider)
         if provider is not None and provider.kind != "openai":
             kind = f"{card.provider} is of kind {provider.kind}"
-            raise bad_field("model", f"{kind}; /v1/{self._protocol.name} needs a provider of kind openai")
+            raise bad_field("model", f"{kind}; /v1/{self._name} needs a provider of kind openai")
         return card
 
     def _check_limits(self, ledger: Ledger, card: ModelCard, query: Query) -> None:
         """Raise BudgetExceeded unless the limits allow all of the request."""
         n = query.parameters.n
-        calls = len(query.messages) * n if self._protocol.name == "completions" else 1
+        calls = len(query.messages) * n if self._name == "completions" else 1
         if ledger.max_calls is not None and calls > ledger.max_calls:
             needed = plural(calls, "call")
             raise BudgetExceeded(f"max_calls = {ledger.max_calls}, but this request needs {needed}")

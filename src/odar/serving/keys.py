@@ -8,12 +8,11 @@ hash, and the first characters, by which a person recognises the key.
 from __future__ import annotations
 
 import hashlib
-import hmac
 import json
 import secrets
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,9 +33,17 @@ _MAX_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
-class KeyLimits:
-    """Limits of a key; None is unlimited."""
+class Key:
+    """A stored key and its limits, of which None is unlimited. Its secret is not stored."""
 
+    id: str
+    name: str
+    prefix: str = ""
+    digest: str = field(default="", repr=False)
+    created_at: str = ""
+    revoked_at: str | None = None
+    admin: bool = False
+    """May read every key's traces, not only its own."""
     budget_day_usd: float | None = None
     budget_month_usd: float | None = None
     rate_per_min: float | None = None
@@ -59,42 +66,26 @@ class KeyLimits:
         counts = (self.rate_per_min, self.max_parallel, self.tokens_per_min)
         return self.has_budget or any(limit is not None for limit in counts)
 
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A stored key. Its secret is not stored."""
-
-    id: str
-    name: str
-    prefix: str = ""
-    digest: str = ""
-    created_at: str = ""
-    limits: KeyLimits = KeyLimits()
-    revoked_at: str | None = None
-    admin: bool = False
-    """May read every key's traces, not only its own."""
-
-    def __repr__(self) -> str:
-        return f"Key(id={self.id!r}, name={self.name!r}, prefix={self.prefix!r})"
-
     def check_parallel(self, running: int) -> None:
         """Raise KeyRefused if this key has too many requests running for another one."""
-        most = self.limits.max_parallel
+        most = self.max_parallel
         if most is not None and running >= most:
             raise KeyRefused(f"key {self.name!r} may make {plural(most, 'request')} at a time", "parallel", RETRY_S)
 
     def check_rate(self, left: float) -> None:
         """Raise KeyRefused if fewer than one of this key's requests a minute are left."""
-        rate = self.limits.rate_per_min
+        rate = self.rate_per_min
         if rate is not None and left < 1:
             wait_s = (1 - left) * 60 / rate
             raise KeyRefused(f"key {self.name!r} may make {plural(rate, 'request')} a minute", "rate", wait_s)
 
+    def allows_path(self, path: Route) -> bool:
+        paths = list(Route)
+        return self.max_path is None or paths.index(path) <= paths.index(Route(self.max_path))
 
-def allows_path(key: Key | None, path: Route) -> bool:
-    paths = list(Route)
-    most = None if key is None else key.limits.max_path
-    return most is None or paths.index(path) <= paths.index(Route(most))
+
+NO_KEY = Key("", "this machine", admin=True)
+"""Stands for the key of requests from this machine while no key is required."""
 
 
 def digest_of(secret: str) -> str:
@@ -109,47 +100,35 @@ class KeyCache:
     """
 
     def __init__(self) -> None:
-        self._by_prefix: dict[str, list[Key]] = {}
+        self._by_digest: dict[str, Key] = {}
         self.lost = False
         """Whether the database of the keys was deleted or damaged while in use; no key can be checked then."""
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_prefix.values()))
+        return len(self._by_digest)
 
     def load(self, keys: Iterable[Key]) -> None:
         """Replace all keys; revoked ones are left out."""
-        table: dict[str, list[Key]] = {}
-        for key in keys:
-            if key.revoked_at is None:
-                table.setdefault(key.prefix, []).append(key)
-        self._by_prefix = table  # one assignment: a reader sees the old table or the new
+        # one assignment: a reader sees the old table or the new
+        self._by_digest = {key.digest: key for key in keys if key.revoked_at is None}
         self.lost = False
 
     def lose(self) -> None:
         """Forget all keys, because their database is deleted or damaged."""
         self.lost = True
-        self._by_prefix = {}
+        self._by_digest = {}
 
     def verify(self, secret: str) -> Key | None:
-        if len(secret) > _MAX_LENGTH:
-            return None
-        digest = digest_of(secret)
-        found = None
-        # Prefixes are not secret, digests are: compare them in constant time.
-        for key in self._by_prefix.get(secret[:PREFIX_LENGTH], ()):
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
+        # The time of the look-up may tell something of the digest, but nobody can choose a secret by its digest.
+        return self._by_digest.get(digest_of(secret)) if len(secret) <= _MAX_LENGTH else None
 
 
 Spent = tuple[float, int]
 """Dollars of the requests with a known cost, and the number of the others."""
 
 
-def create_key(
-    database: Database, name: str, limits: KeyLimits | None = None, *, admin: bool = False
-) -> tuple[Key, str]:
-    """Create a key and return it with its secret, which is not stored.
+def create_key(database: Database, name: str, *, admin: bool = False, **limits: Any) -> tuple[Key, str]:
+    """Create a key and return it with its secret, which is not stored; `limits` are those of `Key`.
 
     Raises:
         InputError: the name is not valid, or a key that is not revoked has it.
@@ -163,15 +142,16 @@ def create_key(
         prefix=secret[:PREFIX_LENGTH],
         digest=digest_of(secret),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        limits=limits or KeyLimits(),
         admin=admin,
+        **limits,
     )
     with database.write() as connection:
         # Lock the counter first, so that two keys of the same name cannot be created at once.
         _increment_version(connection)
         if connection.scalar(select(keys.c.id).where(keys.c.name == name, keys.c.revoked_at.is_(None))):
             raise InputError(f"a key named {name!r} exists; choose another name, or run: odar keys revoke {name}")
-        connection.execute(insert(keys), _row(key))
+        models = None if key.models is None else json.dumps(key.models)
+        connection.execute(insert(keys), asdict(key) | {"models": models})
     return key, secret
 
 
@@ -231,14 +211,7 @@ def _increment_version(connection: Connection) -> None:
     connection.execute(update(meta).where(meta.c.name == "keys").values(value=meta.c.value + 1))
 
 
-def _row(key: Key) -> dict[str, Any]:
-    row = {name: value for name, value in asdict(key).items() if name != "limits"} | asdict(key.limits)
-    return row | {"models": None if row["models"] is None else json.dumps(row["models"])}
-
-
 def key_of(row: RowMapping) -> Key:
     """Return the key in a row of the key table."""
-    own = {field.name: row[field.name] for field in fields(Key) if field.name != "limits"}
-    limits = {field.name: row[field.name] for field in fields(KeyLimits)}
     models = None if row["models"] is None else tuple(json.loads(row["models"]))
-    return Key(**own, limits=KeyLimits(**limits | {"models": models}))
+    return Key(**{**row, "models": models})

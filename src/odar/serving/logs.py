@@ -37,24 +37,27 @@ _HEAD_FIELDS = ("time", "level", "logger", "message")
 _UNQUOTED_VALUE = re.compile(r"[^\s\"'=\\]+")
 
 
+def make_line(message: str, level: str = "info", logger: str = "odar", **fields: Any) -> dict[str, Any]:
+    return {"time": time.time(), "level": level, "logger": logger, "message": message, **fields}
+
+
 def request_line(record: Record) -> Line:
-    line: dict[str, Any] = {
-        "time": time.time(),
-        "level": "info" if record.http_status < 500 else "error",
-        "logger": "odar.request",
-        "message": "request",
-        "request_id": record.request_id,
-        "trace_id": record.trace.id,
-        "key_id": record.key_id or None,
-        "endpoint": record.endpoint,
-        "model": record.model or None,
-        "path": record.path,
-        "status": record.http_status,
-        "seconds": round(record.seconds, 4),
-        "stream": record.stream,
-        "calls": record.trace.spend.calls,
-        "cost_usd": record.trace.spend.cost_usd,
-    }
+    line = make_line(
+        "request",
+        "info" if record.http_status < 500 else "error",
+        "odar.request",
+        request_id=record.request_id,
+        trace_id=record.trace.id,
+        key_id=record.key_id or None,
+        endpoint=record.endpoint,
+        model=record.model or None,
+        path=record.path,
+        status=record.http_status,
+        seconds=round(record.seconds, 4),
+        stream=record.stream,
+        calls=record.trace.spend.calls,
+        cost_usd=record.trace.spend.cost_usd,
+    )
     if isinstance(record.trace, Trace) and record.trace.degradations:
         line["degraded"] = True
     if record.error is not None:
@@ -65,13 +68,8 @@ def request_line(record: Record) -> Line:
 
 
 def log_record_line(record: logging.LogRecord) -> Line:
-    line: dict[str, Any] = {
-        "time": record.created,
-        "level": record.levelname.lower(),
-        "logger": record.name,
-        "message": record.getMessage().partition("\n")[0],  # further lines may quote a user
-        **(CURRENT_REQUEST.get() or {}),
-    }
+    message = record.getMessage().partition("\n")[0]  # further lines may quote a user
+    line = make_line(message, record.levelname.lower(), record.name, **(CURRENT_REQUEST.get() or {}))
     if record.exc_info and record.exc_info[1] is not None:
         line["exception"] = _describe_exception(record.exc_info[1])
     return line
@@ -153,7 +151,7 @@ class Logs(logging.Handler):
         logging.captureWarnings(True)
 
     def info(self, message: str, **fields: Any) -> None:
-        self._put({"time": time.time(), "level": "info", "logger": "odar", "message": message, **fields})
+        self._put(make_line(message, **fields))
 
     def request(self, record: Record) -> None:
         if self._requests:
@@ -190,8 +188,7 @@ class Logs(logging.Handler):
         lines = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if lost:
             message = "lines were dropped: standard error was not read in time"
-            line = {"time": time.time(), "level": "warning", "logger": "odar", "message": message, "lines": lost}
-            lines.append(line)
+            lines.append(make_line(message, "warning", lines=lost))
         if lines:
             try:
                 self._write("".join(map(self._render, lines)))

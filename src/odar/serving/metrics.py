@@ -210,25 +210,24 @@ class Metrics(Collector):
         """Return what this worker counts, and the gauges of its parts."""
         service = self._service
         limits = service.connection_limits
+        health = service.store.health()
+        observer = service.traffic_observer
         values: Values = {name: dict(series) for name, series in self._counts.copy().items()} | {
             "odar_in_flight": {(): service.concurrency_limit.in_flight},
             "odar_in_flight_limit": {(): service.concurrency_limit.limit},
             "odar_tasks": {(): self._tasks},
             "odar_connections": {(): limits.open},
             "odar_refused_connections": {(reason,): count for reason, count in limits.refused.copy().items()},
+            "odar_store_up": {(): int(health.ok)},
+            "odar_store_queue": {(): health.queued},
+            "odar_store_written": {(): health.stored},
+            "odar_store_lost": {("shed",): health.dropped, ("rejected",): health.rejected},
+            "odar_observed": {(): observer.observed},
+            "odar_observe_dropped": {(why,): count for why, count in observer.dropped.copy().items()},
             "odar_breaker_state": {
                 (name,): BREAKER_STATES.index(report.state) for name, report in self._own_breakers().items()
             },
         }
-        if service.store is not None:
-            health = service.store.health()
-            values["odar_store_up"] = {(): int(health.ok)}
-            values["odar_store_queue"] = {(): health.queued}
-            values["odar_store_written"] = {(): health.stored}
-            values["odar_store_lost"] = {("shed",): health.dropped, ("rejected",): health.rejected}
-        if (observer := service.traffic_observer) is not None:
-            values["odar_observed"] = {(): observer.observed}
-            values["odar_observe_dropped"] = {(why,): count for why, count in observer.dropped.copy().items()}
         _add(values, self._inherited)
         return values
 
@@ -271,9 +270,7 @@ def _shared_values(service: Service) -> Values:
     }
     if (certificate := service.odar.certificate) is not None:
         values["odar_certificate_holds"] = {(): not certificate.problems()}
-    if service.traffic_observer is not None and service.store is not None:
-        values |= _comparison(service.store.observations)
-    return values
+    return values | _comparison(service.store.observations)
 
 
 def _comparison(observations: Observations) -> Values:

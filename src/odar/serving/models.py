@@ -15,7 +15,7 @@ from odar.engine import Odar
 from odar.errors import ProviderError, ProviderTimeout, ProviderUnreachable, SettingsError, UnknownName
 from odar.secrets import api_key
 from odar.serving.errors import ApiError
-from odar.serving.keys import Key, allows_path
+from odar.serving.keys import Key
 from odar.settings import ProviderSettings, Settings
 from odar.types import Route
 
@@ -50,13 +50,12 @@ class ServedModels:
         self._checked_at = -math.inf
         self._started = int(time.time())
 
-    async def listed(self, key: Key | None = None) -> list[str]:
+    async def listed(self, key: Key) -> list[str]:
         """Return the name of every model that this key can use and whose server answers."""
         await self._check_providers()
-        names = [*DIAL_MODELS, *(name for name, path in PATH_MODELS.items() if allows_path(key, path))]
+        names = [*DIAL_MODELS, *(name for name, path in PATH_MODELS.items() if key.allows_path(path))]
         names += [name for name, provider in self._usable.items() if provider not in self._unreachable]
-        allowed = key.limits.models if key is not None else None
-        return [name for name in names if allowed is None or name in allowed]
+        return [name for name in names if key.models is None or name in key.models]
 
     def entry(self, name: str) -> dict[str, Any]:
         """Return what SDKs read, and by what a client may choose a model (SPEC 11.3).

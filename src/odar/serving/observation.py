@@ -180,17 +180,15 @@ class TrafficObserver:
         reply = trace.winner
         known = Completion(reply.text, reply.tokens, reply.finish, reply.tool_calls)
         answer = await self._odar.aask(query, AskOptions(ledger=ledger, paid=(known, paid), scope=OBSERVATION))
-        plan = answer.trace.plan
-        found = self._observation(record, answer.trace, reply, paid.cost_usd)
-        if plan.kind == Kind.OPEN_ENDED:
-            return replace(found, same=None)
-        await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))
-        if self._draw() < REPEAT_SHARE:
-            team = self._plain_team(query, ledger)
-            team.skip_samples(DIRECT, 1)
-            again = await team.ask(Stage((Ask(DIRECT),)))
-            found = replace(found, slow_same=same_reply(again[0], reply) if again else None)
-        return found
+        slow_same = None
+        if answer.trace.plan.kind != Kind.OPEN_ENDED:
+            await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))
+            if self._draw() < REPEAT_SHARE:
+                team = self._plain_team(query, ledger)
+                team.skip_samples(DIRECT, 1)
+                again = await team.ask(Stage((Ask(DIRECT),)))
+                slow_same = same_reply(again[0], reply) if again else None
+        return self._observation(record, answer.trace, reply, paid.cost_usd, slow_same)
 
     async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, record: Record) -> Observation:
         """Ask slow what the cascade answered: twice, less what the cascade asked it itself."""
@@ -204,7 +202,7 @@ class TrafficObserver:
         if len(own) < 2:
             raise team.error()
         await self._count_agreement(trace, query, ledger, own[0])
-        return replace(self._observation(record, trace, own[0], price), slow_same=same_reply(own[1], own[0]))
+        return self._observation(record, trace, own[0], price, same_reply(own[1], own[0]))
 
     async def _count_agreement(self, trace: Trace, query: Query, ledger: Ledger, slow: Candidate) -> None:
         """Ask the cheap agents that the cascade did not ask, and count which agents agree."""
@@ -223,7 +221,9 @@ class TrafficObserver:
         labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
         self._odar.agreement.count(labels, plan.plausible, CURRENT_KEY.get())
 
-    def _observation(self, record: Record, trace: Trace, slow: Candidate, slow_usd: float | None) -> Observation:
+    def _observation(
+        self, record: Record, trace: Trace, slow: Candidate, slow_usd: float | None, slow_same: bool | None
+    ) -> Observation:
         winner = trace.winner
         content = self._store.settings.content
         return Observation(
@@ -235,7 +235,8 @@ class TrafficObserver:
             slow_usd=slow_usd,
             cascade_usd=trace.spend.cost_usd,
             spent_usd=0.0,
-            same=same_reply(winner, slow),
+            same=None if trace.plan.kind == Kind.OPEN_ENDED else same_reply(winner, slow),
+            slow_same=slow_same,
             question=record.query.text if content and record.query is not None else None,
             slow_answer=_shown(slow) if content else None,
             cascade_answer=_shown(winner) if content else None,

@@ -1,11 +1,10 @@
-"""The most that a request can cost, reserved before it starts if its key has limits; and the ledger of a request.
+"""The ledger of a request, the most that it can cost, and what its key is charged.
 
-`budgets.py` keeps the reservations in the database.
+If the key has limits, the endpoint reserves this most in the database (`budgets.py`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 from concurrent.futures import Future
@@ -13,7 +12,6 @@ from functools import cache, partial
 
 from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
 from odar.agents.team import Team
-from odar.background import run_by_size
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
 from odar.options import AskOptions
@@ -22,47 +20,12 @@ from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.json_body import MAX_INTEGER
 from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 
-def request_ledger(odar: Odar, request: ChatRequest, reserved_usd: float | None = None) -> Ledger:
-    """Return the ledger of a request, limited by the request and by its reservation."""
-    costs = [cost for cost in (request.extras.max_cost_usd, reserved_usd) if cost is not None]
-    return odar.agents.ledger(request.extras.max_calls, min(costs, default=None), request.extras.deadline_s)
-
-
-async def reserve(
-    odar: Odar, budgets: Budgets, request: ChatRequest, key: Key, options: AskOptions, trace_id: str, size: int
-) -> tuple[Reservation, AskOptions, Ledger]:
-    """Reserve the cost of the most expensive walk that fits the key's limits; stages beyond it are left out.
-
-    The request has about `size` bytes. The options and the ledger that are returned keep within the reservation.
-
-    Raises:
-        ApiError: 403 if a price is unknown.
-        KeyRefused: no walk fits the key's limits.
-    """
-    measure = partial(walk_needs, odar, request.query, options, priced=key.limits.has_budget)
-    offers = await run_by_size(size, measure)
-    limits = request_ledger(odar, request)
-    max_cost = float("inf") if limits.max_cost_usd is None else limits.max_cost_usd
-    needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
-    future = budgets.reserve(key.id, trace_id, needs, limits.deadline_s)
-
-    def release(future: Future[Reservation]) -> None:
-        if not future.cancelled() and future.exception() is None:
-            budgets.settle(future.result(), 0.0, 0)
-
-    try:
-        reserved = await asyncio.shield(asyncio.wrap_future(future))
-    except asyncio.CancelledError:
-        future.add_done_callback(release)  # the client has left
-        raise
-    if reserved.choice:
-        options = dataclasses.replace(options, max_path=path_of(offers[reserved.choice][0]))
-    ledger = request_ledger(odar, request, reserved.need.usd if key.limits.has_budget else None)
-    return reserved, options, ledger
+def request_ledger(odar: Odar, request: ChatRequest) -> Ledger:
+    limits = request.extras
+    return odar.agents.ledger(limits.max_calls, limits.max_cost_usd, limits.deadline_s)
 
 
 def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
@@ -71,7 +34,7 @@ def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) ->
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    return budgets.settle(reserved, ledger.charged_usd() if key.limits.has_budget else spend.cost_usd, tokens)
+    return budgets.settle(reserved, ledger.charged_usd() if key.has_budget else spend.cost_usd, tokens)
 
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:

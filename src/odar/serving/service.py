@@ -18,7 +18,7 @@ from odar.serving.access import AccessPolicy
 from odar.serving.concurrency import ConcurrencyLimit, PerKeyThreads
 from odar.serving.connections import ConnectionLimits
 from odar.serving.errors import ApiError, bad_field
-from odar.serving.keys import Key, KeyCache, allows_path
+from odar.serving.keys import NO_KEY, Key
 from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
 from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
@@ -42,7 +42,7 @@ class Service:
 
     Args:
         settings: the user's settings.
-        store: keys and traces; without one, only this machine has access and no trace is kept.
+        store: keys and traces.
         logs: receives a line for each request.
         workers: shared with the other workers of the gateway.
         engine_options: for `Odar`, such as ready-made providers.
@@ -51,7 +51,7 @@ class Service:
     def __init__(
         self,
         settings: Settings,
-        store: Store | None = None,
+        store: Store,
         logs: Logs | None = None,
         workers: Workers | None = None,
         **engine_options: Any,
@@ -61,8 +61,7 @@ class Service:
         self.logs = logs
         gateway = settings.gateway
         self.workers = workers or Workers(sessions=gateway.sessions)
-        keys = KeyCache() if store is None else store.key_cache
-        self.access = AccessPolicy(keys, gateway, self.workers)
+        self.access = AccessPolicy(store.key_cache, gateway, self.workers)
         max_bytes = BODIES_IN_MEMORY * 1e6 * gateway.max_body_mb
         self.concurrency_limit = ConcurrencyLimit(gateway.max_in_flight, max_bytes=max_bytes, workers=self.workers)
         self.read_threads = PerKeyThreads("odar-reads", 2)
@@ -70,17 +69,15 @@ class Service:
         self.count_threads = PerKeyThreads("odar-counts", 2)
         """For counting tokens, and for decisions without a call."""
         self.sessions = self.workers.sessions
-        self.sessions.stored = None if store is None else store.sessions
+        self.sessions.stored = store.sessions
         self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
         self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._open_breaker, **engine_options)
         self.models = ServedModels(self.odar, engine_options.get("providers") or ())
         self.metrics = Metrics(self)
-        self.traffic_observer = None
-        if store is not None and settings.store.enabled:
-            self.traffic_observer = TrafficObserver(self.odar, store)
-        elif settings.observe.used_share:
+        self.traffic_observer = TrafficObserver(self.odar, store)
+        if settings.observe.used_share and not settings.store.enabled:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
 
     async def status_lines(self) -> list[str]:
@@ -92,7 +89,7 @@ class Service:
                 lines.append(f"{agent} agent: {card.name} answers ({card.provider}: {found})")
             except OdarError as error:
                 lines.append(f"{agent} agent: {card.name} cannot be used: {one_line(error)}")
-        if self.traffic_observer is not None and (share := self.settings.observe.used_share):
+        if share := self.settings.observe.used_share:
             slow = self.settings.slow.model
             slow_answers = self.traffic_observer.passes_through(EVERY_KEY)
             who, other = (slow, "the cascade") if slow_answers else ("the cascade", slow)
@@ -100,13 +97,13 @@ class Service:
             lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
         return lines
 
-    def route(self, request: ChatRequest, key: Key | None) -> AskOptions:
+    def route(self, request: ChatRequest, key: Key) -> AskOptions:
         """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
         name = request.model
         extras = request.extras
-        if key is not None and key.limits.models is not None and name not in key.limits.models:
+        if key.models is not None and name not in key.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
-        max_path = None if key is None or key.limits.max_path is None else Route(key.limits.max_path)
+        max_path = None if key.max_path is None else Route(key.max_path)
         dial = extras.read_dial()
         path = None if extras.path is None else Route(extras.path)
         if self._passes_through(name, key):
@@ -124,22 +121,20 @@ class Service:
             if dial is not None:
                 raise bad_field("odar.dial", f"needs model {ADAPTIVE!r}; the dial of {name!r} is {preset}")
             dial = Dial.parse(preset)
-        if path is not None and not allows_path(key, path):
+        if path is not None and not key.allows_path(path):
             message = f"this question takes the {path} path, which this key may not use"
             raise ApiError(403, message, "path_not_allowed", "odar.path")
         dial, scope = scoped_dial(dial, key)
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
 
-    def _passes_through(self, model: str, key: Key | None) -> bool:
+    def _passes_through(self, model: str, key: Key) -> bool:
         """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
-        if not routed or self.traffic_observer is None or not allows_path(key, Route.MEDIUM):
-            return False
-        return self.traffic_observer.passes_through("" if key is None else key.id)
+        return routed and key.allows_path(Route.MEDIUM) and self.traffic_observer.passes_through(key.id)
 
-    def _check_agents(self, model: str, key: Key | None) -> None:
+    def _check_agents(self, model: str, key: Key) -> None:
         """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
-        if key is None or key.limits.max_path != Route.SIMPLE:
+        if key.max_path != Route.SIMPLE:
             return
         settings = self.settings
         asked = settings.card(model)
@@ -158,21 +153,18 @@ class Service:
         tell({"http.response.status_code": record.http_status, "odar.request_id": record.request_id})
         if self.logs is not None:
             self.logs.request(anonymous)
-        if self.store is not None and record.query is not None:  # invalid requests must not fill the store
+        if record.query is not None:  # invalid requests must not fill the store
             stored = record if self.settings.store.content else anonymous
             self.store.put(stored.without_conversation())
-        if self.traffic_observer is not None:
-            self.traffic_observer.offer(record)
+        self.traffic_observer.offer(record)
 
     def drift_report(self) -> list[DriftReport]:
         """Return the served energies of each model; can read a file."""
         return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
     async def close(self) -> None:
-        if self.traffic_observer is not None:
-            await self.traffic_observer.close()
-        if self.store is not None:
-            await self.store.close()
+        await self.traffic_observer.close()
+        await self.store.close()
         await self.odar.aclose()
         self.metrics.publish()
 
@@ -183,15 +175,14 @@ class Service:
         return breaker.call
 
 
-def scoped_dial(requested: Dial | None, key: Key | None) -> tuple[Dial | None, str]:
+def scoped_dial(requested: Dial | None, key: Key) -> tuple[Dial | None, str]:
     """Return the dial of a request, and the scope of the requests that meet its target together.
 
     A key's target is a limit: its requests can have a lower target of the same kind, but no other dial.
     """
-    if key is None:
+    if key is NO_KEY:
         return requested, "request"
-    limits = key.limits
-    limit = Dial.from_options(target_calls=limits.target_calls, target_cost_usd=limits.target_cost_usd)
+    limit = Dial.from_options(target_calls=key.target_calls, target_cost_usd=key.target_cost_usd)
     if limit is None:
         return requested, f"request of key {key.id}"
     lower = requested and requested.target == limit.target and requested.target_value < limit.target_value

@@ -96,12 +96,10 @@ class SessionTable:
 
     Args:
         size: largest number of sessions, rounded up to a multiple of four.
-        ttl_s: seconds after its last request that a session is kept.
         clock: returns the time in seconds, the same on all machines.
     """
 
-    def __init__(self, size: int, ttl_s: float = SESSION_TTL_S, clock: Callable[[], float] = time.time) -> None:
-        self._ttl_s = ttl_s
+    def __init__(self, size: int, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
@@ -125,7 +123,7 @@ class SessionTable:
                 state = self.stored.get(scope if name else before)
                 elsewhere = Session() if state is None else _DECODER.decode(state)
                 session = max(session, elsewhere, key=attrgetter("at"))
-        if now - session.at > self._ttl_s:
+        if now - session.at > SESSION_TTL_S:
             session = Session()
         return session.request(query, now, before, key=scope if name else whole, whole=whole)
 

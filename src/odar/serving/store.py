@@ -141,7 +141,7 @@ class Store:
                 keys = all_keys(connection)
                 self.key_cache.load(keys)
                 self._version = version
-                if any(key.limits.needs_reservation for key in keys):
+                if any(key.needs_reservation for key in keys):
                     with self._database.read():  # opens a second connection, for the thread of the budgets
                         pass
         except StoreError as error:

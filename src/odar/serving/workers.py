@@ -17,6 +17,7 @@ import mmap
 import os
 import secrets
 import signal
+import struct
 import time
 import zlib
 from collections.abc import Callable
@@ -31,7 +32,8 @@ MAX_DEFAULT_WORKERS = 4
 PUBLISH_S = 1.0
 """Seconds between two snapshots of a worker's counters, for `/metrics` of the others."""
 _SNAPSHOT_BYTES = 1 << 20
-_HEAD_BYTES = 8
+_HEAD = struct.Struct("<II")
+"""Length and checksum of a snapshot."""
 _RESTART_PAUSE_S = 1.0
 """Pause before a worker is replaced that did not get ready."""
 STARTED, READY, LEAVING = 1, 2, 3
@@ -107,9 +109,9 @@ class Workers:
 
     def publish(self, snapshot: bytes) -> None:
         """Show a snapshot to the other workers; one that is too large is not shown."""
-        if self._snapshots and len(snapshot) <= _SNAPSHOT_BYTES - _HEAD_BYTES:
-            head = len(snapshot).to_bytes(4, "little") + zlib.crc32(snapshot).to_bytes(4, "little")
-            self._snapshots[self.number][: _HEAD_BYTES + len(snapshot)] = head + snapshot
+        if self._snapshots and len(snapshot) <= _SNAPSHOT_BYTES - _HEAD.size:
+            head = _HEAD.pack(len(snapshot), zlib.crc32(snapshot))
+            self._snapshots[self.number][: _HEAD.size + len(snapshot)] = head + snapshot
 
     def snapshot(self, number: int) -> bytes | None:
         """Return the last snapshot of a worker, or of its predecessor; None if there is none."""
@@ -117,9 +119,9 @@ class Workers:
             return None
         memory = self._snapshots[number]
         for _ in range(3):  # it may be written just now
-            length = int.from_bytes(memory[:4], "little")
-            body = memory[_HEAD_BYTES : _HEAD_BYTES + length]
-            if length and zlib.crc32(body).to_bytes(4, "little") == memory[4:8]:
+            length, checksum = _HEAD.unpack_from(memory)
+            body = memory[_HEAD.size : _HEAD.size + length]
+            if length and zlib.crc32(body) == checksum:
                 return body
         return None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Annotated, Any, Literal
@@ -22,22 +21,13 @@ from odar.serving.protocols.chat_request import (
     Content,
     Function,
     OpenAIBody,
-    further_fields,
     read_content,
     read_format,
     read_stop,
     read_tool_choice,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import (
-    WireProtocol,
-    deltas_of,
-    odar_object,
-    sse_event,
-    thinking_of,
-    tool_calls_of,
-    usage_of,
-)
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
 from odar.types import Answer, Candidate, Query, Trace
 
 
@@ -80,7 +70,6 @@ class ChatBody(OpenAIBody, kw_only=True):
     stream_options: dict[str, Any] | None = None
 
 
-_BODY_FIELDS = frozenset(ChatBody.__struct_fields__)
 _FIELDS_WITHOUT_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
 _TURN_FIELDS = frozenset(Turn.__struct_fields__)
 
@@ -91,7 +80,7 @@ def read_chat(body: Any) -> ChatRequest:
     turns = tuple(map(_read_turn, request.messages, body["messages"], count()))
     parameters = NO_PARAMETERS if body.keys() <= _FIELDS_WITHOUT_PARAMETERS else _read_parameters(request, body)
     include_usage = request.stream_options is not None and request.stream_options.get("include_usage") is True
-    return ChatRequest.of(request, Query.from_messages(turns, parameters), include_usage=include_usage)
+    return request.chat_request(Query.from_messages(turns, parameters), include_usage=include_usage)
 
 
 class DecisionBody(ChatBody, kw_only=True):
@@ -130,7 +119,7 @@ def _read_parameters(request: ChatBody, body: Mapping[str, Any]) -> ChatParamete
         format=_read_response_format(request.response_format, body.get("response_format")),
         user=request.user,
         effort=request.reasoning_effort,
-        extra=further_fields(body, _BODY_FIELDS),
+        extra=request.further_fields(body),
     )
 
 
@@ -168,39 +157,25 @@ def _read_response_format(form: AnswerFormat | None, raw: Any) -> Format | None:
 DONE = b"data: [DONE]\n\n"
 
 
-def write_chat(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    parameters = request.query.parameters
-    return {
-        "id": f"chatcmpl-{answer.trace.id}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": request.model,
-        "choices": [
-            _choice(c, i, answer.trace.id, parameters) for i, c in enumerate(_choices(answer.trace, parameters.n))
-        ],
-        "usage": usage_of(answer.trace.spend),
-        "odar": odar_object(answer, request),
-    }
-
-
-class ChatStream:
-    """A chat completion as server-sent events."""
-
-    keepalive = b": odar is working\n\n"
+class ChatWriter(ReplyWriter):
+    """A chat completion."""
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
-        self._request = request
-        self._head = {
-            "id": f"chatcmpl-{trace_id}",
-            "object": "chat.completion.chunk",
-            "created": int(time.time()),
-            "model": request.model,
-        }
+        super().__init__(request, trace_id)
+        self._parameters = request.query.parameters
         self._opened: set[int] = set()
         """Choices whose first chunk has been sent."""
 
-    def begin(self) -> bytes:
-        return b""
+    def body(self, answer: Answer) -> dict[str, Any]:
+        return {
+            **self._head("chat.completion"),
+            "choices": [self._choice(candidate, i) for i, candidate in enumerate(self._chosen(answer.trace))],
+            "usage": usage_of(answer.trace.spend),
+            "odar": self.odar_object(answer),
+        }
+
+    def keep_alive(self) -> bytes:
+        return b": odar is working\n\n"
 
     def piece(self, piece: Delta, index: int = 0) -> bytes:
         raw: Mapping[str, Any] = wire_value(piece.wire, PROTOCOL) or {}
@@ -221,29 +196,31 @@ class ChatStream:
             ]
         if not delta and not raw:
             return b""  # a signature of thinking, which this protocol does not have
-        return self._open(index) + self._chunk(
-            delta, index, logprobs=_logprobs(raw, self._request.query.parameters)
-        )
+        return self._open(index) + self._chunk(delta, index, logprobs=self._logprobs(raw))
 
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         out = b""
-        parameters = self._request.query.parameters
-        chosen = _choices(answer.trace, parameters.n)
+        chosen = self._chosen(answer.trace)
         for index, candidate in enumerate(() if answered else chosen):
             out += self._open(index)
-            out += b"".join(self.piece(delta, index) for delta in deltas_of(candidate, answer.trace.id))
-            if (logprobs := _candidate_logprobs(candidate, parameters)) is not None:
+            out += b"".join(self.piece(delta, index) for delta in self.deltas(candidate))
+            if (logprobs := self._candidate_logprobs(candidate)) is not None:
                 out += self._chunk({"content": ""}, index, logprobs=logprobs)
         for index, candidate in enumerate(chosen):
-            last = {} if index + 1 < len(chosen) else {"odar": odar_object(answer, self._request)}
+            last = {} if index + 1 < len(chosen) else {"odar": self.odar_object(answer)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._request.include_usage:
-            out += sse_event({**self._head, "choices": [], "usage": usage_of(answer.trace.spend)})
+            usage = usage_of(answer.trace.spend)
+            out += sse_event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
         return out + DONE
 
-    def error(self, api_error: ApiError) -> bytes:
+    def error_event(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun; no [DONE] follows."""
         return sse_event(openai_body(api_error))
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        name = f"chatcmpl-{self._trace_id}"
+        return {"id": name, "object": kind, "created": self._created, "model": self._request.model}
 
     def _open(self, index: int) -> bytes:
         if index in self._opened:
@@ -255,56 +232,46 @@ class ChatStream:
         self, delta: Mapping[str, Any], index: int, logprobs: Any = None, finish: str | None = None, **more: Any
     ) -> bytes:
         choice = {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
-        return sse_event({**self._head, "choices": [choice], **more})
+        return sse_event({**self._head("chat.completion.chunk"), "choices": [choice], **more})
 
+    def _chosen(self, trace: Trace) -> list[Candidate]:
+        """Return up to n of the best candidates, the winner first."""
+        if self._parameters.n == 1:
+            return [trace.winner]
+        return [trace.candidates[i] for i in rank(trace.candidates, trace.verdict)[: self._parameters.n]]
 
-def _choices(trace: Trace, n: int) -> list[Candidate]:
-    """Return up to n of the best candidates, the winner first."""
-    return [trace.winner] if n == 1 else [trace.candidates[i] for i in rank(trace.candidates, trace.verdict)[:n]]
+    def _choice(self, candidate: Candidate, index: int) -> dict[str, Any]:
+        """Return one choice, with all fields of the message that a provider of this protocol sent."""
+        raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
+        message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
+        if not raw and (thinking := thinking_of(candidate)):
+            message["reasoning_content"] = thinking
+        message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
+        if raw.get("content") is None and isinstance(raw.get("refusal"), str):
+            message |= {"content": None, "refusal": raw["refusal"]}
+        if candidate.tool_calls:
+            message["tool_calls"] = [call_entry(call) for call in self.tool_calls(candidate)]
+        logprobs = self._candidate_logprobs(candidate)
+        return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": candidate.finish}
 
+    def _candidate_logprobs(self, candidate: Candidate) -> dict[str, Any] | None:
+        """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
+        if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
+            return self._logprobs(raw)
+        if self._parameters.top_logprobs is None:
+            return None
+        entries = [
+            {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": []}
+            for token in candidate.tokens
+            if token.logprob is not None and not token.control
+        ]
+        return {"content": entries, "refusal": None} if entries else None
 
-def _choice(candidate: Candidate, index: int, trace_id: str, parameters: ChatParameters) -> dict[str, Any]:
-    """Return one choice, with all fields of the message that a provider of this protocol sent."""
-    raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
-    message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
-    if not raw and (thinking := thinking_of(candidate)):
-        message["reasoning_content"] = thinking
-    message |= {"role": "assistant", "content": candidate.text or None, "refusal": None}
-    if raw.get("content") is None and isinstance(raw.get("refusal"), str):
-        message |= {"content": None, "refusal": raw["refusal"]}
-    if candidate.tool_calls:
-        message["tool_calls"] = [call_entry(call) for call in tool_calls_of(candidate, trace_id)]
-    return {
-        "index": index,
-        "message": message,
-        "logprobs": _candidate_logprobs(candidate, parameters),
-        "finish_reason": candidate.finish,
-    }
-
-
-def _candidate_logprobs(candidate: Candidate, parameters: ChatParameters) -> dict[str, Any] | None:
-    """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
-    if parameters.top_logprobs is None:
-        return None
-    if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
-        return _logprobs(raw, parameters)
-    entries = [
-        {"token": token.text, "logprob": token.logprob, "bytes": list(token.text.encode()), "top_logprobs": []}
-        for token in candidate.tokens
-        if token.logprob is not None and not token.control
-    ]
-    return {"content": entries, "refusal": None} if entries else None
-
-
-def _logprobs(raw: Mapping[str, Any], parameters: ChatParameters) -> dict[str, Any] | None:
-    entries: Sequence[Any] | None = (raw.get("logprobs") or {}).get("content")
-    limit = parameters.top_logprobs
-    if limit is None or not entries:
-        return None
-    # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
-    content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
-    return {"content": content, "refusal": None}
-
-
-CHAT = WireProtocol("chat.completions", read_chat, write_chat, ChatStream, openai_body)
-DECISION = CHAT._replace(name="decision", read=read_decision)
+    def _logprobs(self, raw: Mapping[str, Any]) -> dict[str, Any] | None:
+        entries: Sequence[Any] | None = (raw.get("logprobs") or {}).get("content")
+        limit = self._parameters.top_logprobs
+        if limit is None or not entries:
+            return None
+        # Providers are asked for at least one alternative, because llama.cpp returns nothing without.
+        content = [{**entry, "top_logprobs": (entry.get("top_logprobs") or [])[:limit]} for entry in entries]
+        return {"content": content, "refusal": None}

@@ -64,6 +64,14 @@ class RequestBody(Struct, kw_only=True):
     stream: bool | None = None
     odar: Extras | None = None
 
+    def chat_request(self, query: Query, **more: Any) -> ChatRequest:
+        return ChatRequest(self.model, query, self.odar or NO_EXTRAS, bool(self.stream), **more)
+
+    def further_fields(self, body: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
+        """Return the fields of the body, except null ones, that its definition does not have."""
+        known = {*self.__struct_fields__, *ignored}
+        return {name: value for name, value in body.items() if name not in known and value is not None}
+
 
 class OpenAIBody(RequestBody, kw_only=True):
     """Fields of OpenAI's requests for an answer."""
@@ -143,10 +151,6 @@ class ChatRequest:
     """Fields of the body that its endpoint needs later: responses repeat them, embeddings and completions forward
     them, and a decision reads `answers`."""
 
-    @classmethod
-    def of(cls, body: RequestBody, query: Query, **more: Any) -> ChatRequest:
-        return cls(body.model, query, body.odar or NO_EXTRAS, bool(body.stream), **more)
-
 
 def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
     """Add the `Extras` in headers, for clients that cannot add fields to a body; those in the body win."""
@@ -170,11 +174,6 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
     if not in_body.keys().isdisjoint(DIAL_FIELDS):
         in_headers |= dict.fromkeys(DIAL_FIELDS)
     return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
-
-
-def further_fields(body: Mapping[str, Any], known: Collection[str]) -> dict[str, Any]:
-    """Return the fields of a body that its definition does not have, except null ones."""
-    return {name: value for name, value in body.items() if name not in known and value is not None}
 
 
 def to_content(value: Any, where: str) -> Content:
@@ -207,31 +206,25 @@ def read_content(
 
 
 def _read_part_image(part: Part, where: str) -> Image:
+    media_type = None
     if part.type == "image":
         where = f"{where}.source"
         source = convert(required(part.source, where), ImageSource, where)
         if required(source.type, f"{where}.type") == "base64":
             media_type = required(source.media_type, f"{where}.media_type")
+            text = source.data
             where = f"{where}.data"
-            try:
-                return _check_size(Image(media_type, decode_base64(required(source.data, where))), where)
-            except InputError as error:
-                raise bad_field(where, str(error)) from None
-        return read_image(source.url, f"{where}.url")
-    image = part.image_url
-    where = f"{where}.image_url"
-    url = image.url if isinstance(image, ImageSource) else image
-    return read_image(url, where if image is None or part.type == "input_image" else f"{where}.url")
-
-
-def read_image(url: str | None, where: str) -> Image:
+        else:
+            text = source.url
+            where = f"{where}.url"
+    else:
+        text = part.image_url.url if isinstance(part.image_url, ImageSource) else part.image_url
+        where = f"{where}.image_url" + ("" if part.image_url is None or part.type == "input_image" else ".url")
+    text = required(text, where)
     try:
-        return _check_size(image_from_url(required(url, where)), where)
+        image = image_from_url(text) if media_type is None else Image(media_type, decode_base64(text))
     except InputError as error:
         raise bad_field(where, str(error)) from None
-
-
-def _check_size(image: Image, where: str) -> Image:
     if len(image.data) > MAX_BYTES:
         message = f"{where}: the image is larger than {MAX_BYTES // 1024**2} MB"
         raise ApiError(413, message, "image_too_large", where)

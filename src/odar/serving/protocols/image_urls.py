@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from odar.conversation import Message
 from odar.serving.errors import bad_field
 from odar.types import Query
 
@@ -73,15 +72,12 @@ def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address |
 
 
 def _urls(query: Query) -> Iterator[str]:
+    """Yield the URLs of images, and what looks like one in content that is forwarded unchanged, such as videos."""
+    queue: list[Any] = []
     for message in query.messages:
         yield from (image.url for image in message.images if image.url is not None)
-        if message.untranslated:
-            yield from _forwarded_urls(message)
-
-
-def _forwarded_urls(message: Message) -> Iterator[str]:
-    """Yield everything that looks like a URL in content that is forwarded unchanged: videos, files, documents."""
-    queue: list[Any] = [] if message.wire is None else [message.wire.value.get("content")]
+        if message.untranslated and message.wire is not None:
+            queue.append(message.wire.value.get("content"))
     while queue:
         value = queue.pop()
         if isinstance(value, dict):

@@ -120,15 +120,15 @@ def required(value: T | None, where: str) -> T:
     return value
 
 
-def read_json(body: bytes, max_depth: int = MAX_DEPTH) -> Any:
+def read_json(body: bytes) -> Any:
     """Parse a request body; raise ApiError if it is not valid JSON, nested too deeply, or has too many values.
 
-    >>> read_json(b'{"a": [1.0, 0.5]}', max_depth=2)
+    >>> read_json(b'{"a": [1.0, 0.5]}')
     {'a': [1, 0.5]}
     """
     check_values(body)
-    if json_deeper_than(max_depth, body):
-        raise bad_field("body", f"is nested more than {max_depth} deep")
+    if json_deeper_than(MAX_DEPTH, body):
+        raise bad_field("body", f"is nested more than {MAX_DEPTH} deep")
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError) as error:

@@ -22,14 +22,13 @@ from odar.serving.protocols.chat_request import (
     OutputOptions,
     Part,
     RequestBody,
-    further_fields,
     read_content,
     read_format,
     read_stop,
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import WireProtocol, deltas_of, odar_object, sse_event, thinking_of, tool_calls_of
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of
 from odar.types import IMAGE_TOKENS, Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
@@ -83,9 +82,6 @@ class MessagesBody(CountBody, kw_only=True):
     max_tokens: Count
 
 
-_BODY_FIELDS = frozenset(MessagesBody.__struct_fields__)
-
-
 def read_messages(body: Any) -> ChatRequest:
     """Read a Messages request; unknown fields are forwarded to Anthropic upstreams only."""
     request = convert(body, MessagesBody)
@@ -95,7 +91,7 @@ def read_messages(body: Any) -> ChatRequest:
         turns.append(Message("system", _system_text(request.system, "system"), wire=wire))
     for i, (turn, raw) in enumerate(zip(request.messages, body["messages"], strict=True)):
         turns += _read_turn(turn, raw, f"messages[{i}].content")
-    return ChatRequest.of(request, Query.from_messages(tuple(turns), _read_parameters(request, body)))
+    return request.chat_request(Query.from_messages(tuple(turns), _read_parameters(request, body)))
 
 
 def read_countable(body: Any) -> ChatRequest:
@@ -113,12 +109,9 @@ def count_tokens(query: Query) -> int:
     texts = [turn.text for turn in turns] + [str(call) for turn in turns for call in turn.tool_calls]
     for tool in query.parameters.tools:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
-    return round(sum(map(_estimate_tokens, texts))) + _TURN_TOKENS * len(turns) + IMAGE_TOKENS * len(query.images)
-
-
-def _estimate_tokens(text: str) -> float:
-    """Return the tokens of a text, extrapolated from its beginning if it is long."""
-    return token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS)
+    # the tokens of each text, extrapolated from its beginning if it is long
+    tokens = sum(token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS) for text in texts)
+    return round(tokens) + _TURN_TOKENS * len(turns) + IMAGE_TOKENS * len(query.images)
 
 
 def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatParameters:
@@ -142,7 +135,7 @@ def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatPara
         user=user if isinstance(user, str) else None,
         effort=config.effort,
         protocol=PROTOCOL,
-        extra=further_fields(body, _BODY_FIELDS),
+        extra=request.further_fields(body),
     )
 
 
@@ -209,20 +202,6 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 """Anthropic's stop reasons by finish reason; `end_turn` for all others."""
 
 
-def write_message(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    winner = answer.trace.winner
-    return {
-        "id": f"msg_{answer.trace.id}",
-        "type": "message",
-        "role": "assistant",
-        "model": request.model,
-        "content": _content_blocks(winner, answer.trace.id, request),
-        **_stop_fields(winner),
-        "usage": usage_of(answer.trace.spend),
-        "odar": odar_object(answer, request),
-    }
-
-
 def _stop_fields(candidate: Candidate) -> dict[str, Any]:
     """Return the stop reason and sequence, as sent if the provider is an Anthropic server."""
     raw = wire_value(candidate.wire, PROTOCOL) or {}
@@ -243,25 +222,31 @@ def usage_of(spend: Spend) -> dict[str, Any]:
     }
 
 
-class MessageStream:
-    """A message as Anthropic's sequence of events."""
+class MessageWriter(ReplyWriter):
+    """A message of Anthropic's API."""
 
-    keepalive = b'event: ping\ndata: {"type":"ping"}\n\n'
+    error_body = staticmethod(anthropic_body)
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
-        self._request = request
-        self._id = f"msg_{trace_id}"
+        super().__init__(request, trace_id)
+        thinking = request.query.parameters.extra.get("thinking")
+        self._shows_thinking = isinstance(thinking, dict) and thinking.get("type") != "disabled"
         self._block = -1
         """The index of the open or last block."""
         self._open: str | int | None = None
         """The type of the open block, or the index of its tool call; None if no block is open."""
-        self._shows_thinking = _shows_thinking(request)
+
+    def body(self, answer: Answer) -> dict[str, Any]:
+        winner = answer.trace.winner
+        message = self._message(self._content_blocks(winner), _stop_fields(winner), usage_of(answer.trace.spend))
+        return message | {"odar": self.odar_object(answer)}
+
+    def keep_alive(self) -> bytes:
+        return _event("ping")
 
     def begin(self) -> bytes:
-        usage = {"input_tokens": 0, "output_tokens": 0}
         stop = {"stop_reason": None, "stop_sequence": None}
-        head = {"id": self._id, "type": "message", "role": "assistant", "model": self._request.model}
-        return _event("message_start", message={**head, "content": [], **stop, "usage": usage})
+        return _event("message_start", message=self._message([], stop, {"input_tokens": 0, "output_tokens": 0}))
 
     def piece(self, piece: Delta) -> bytes:
         out = self._write_thinking(piece)
@@ -269,7 +254,7 @@ class MessageStream:
             out += self._open_block("text", {"type": "text", "text": ""})
             out += self._delta_event(type="text_delta", text=piece.text)
         for index, call in piece.tool_calls:
-            name = call.id or f"toolu_{self._id}_{index}"
+            name = call.id or f"toolu_msg_{self._trace_id}_{index}"
             out += self._open_block(index, {"type": "tool_use", "id": name, "name": call.name, "input": {}})
             if call.arguments:
                 out += self._delta_event(type="input_json_delta", partial_json=call.arguments)
@@ -279,18 +264,30 @@ class MessageStream:
         winner = answer.trace.winner
         out = b""
         if not answered:
-            blocks = _content_blocks(winner, answer.trace.id, self._request)
-            deltas = (*_thinking_deltas(blocks), *deltas_of(winner, answer.trace.id))
+            deltas = (*_thinking_deltas(self._content_blocks(winner)), *self.deltas(winner))
             out += b"".join(map(self.piece, deltas))
         out += self._close_block()
         usage = usage_of(answer.trace.spend)
-        out += _event(
-            "message_delta", delta=_stop_fields(winner), usage=usage, odar=odar_object(answer, self._request)
-        )
+        out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=self.odar_object(answer))
         return out + _event("message_stop")
 
-    def error(self, api_error: ApiError) -> bytes:
+    def error_event(self, api_error: ApiError) -> bytes:
         return sse_event(anthropic_body(api_error), "error")
+
+    def _message(self, blocks: list[Any], stop: Mapping[str, Any], usage: Mapping[str, Any]) -> dict[str, Any]:
+        head = {"id": f"msg_{self._trace_id}", "type": "message", "role": "assistant"}
+        return {**head, "model": self._request.model, "content": blocks, **stop, "usage": usage}
+
+    def _content_blocks(self, candidate: Candidate) -> list[dict[str, Any]]:
+        """Return an Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
+        if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
+            return list(content)
+        blocks = []
+        if self._shows_thinking and (thinking := thinking_of(candidate)):
+            blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
+        if candidate.text:
+            blocks.append({"type": "text", "text": candidate.text})
+        return [*blocks, *map(tool_use, self.tool_calls(candidate))]
 
     def _write_thinking(self, piece: Delta) -> bytes:
         """Return the events of thinking, its signature, or an encrypted block of it."""
@@ -324,23 +321,6 @@ class MessageStream:
         return _event("content_block_delta", index=self._block, delta=delta)
 
 
-def _content_blocks(candidate: Candidate, trace_id: str, request: ChatRequest) -> list[dict[str, Any]]:
-    """Return an Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
-    if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
-        return list(content)
-    blocks = []
-    if _shows_thinking(request) and (thinking := thinking_of(candidate)):
-        blocks.append({"type": "thinking", "thinking": thinking, "signature": ""})
-    if candidate.text:
-        blocks.append({"type": "text", "text": candidate.text})
-    return [*blocks, *map(tool_use, tool_calls_of(candidate, trace_id))]
-
-
-def _shows_thinking(request: ChatRequest) -> bool:
-    thinking = request.query.parameters.extra.get("thinking")
-    return isinstance(thinking, dict) and thinking.get("type") != "disabled"
-
-
 def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
     for block in blocks:
         if block["type"] == "redacted_thinking":
@@ -353,7 +333,3 @@ def _thinking_deltas(blocks: list[dict[str, Any]]) -> Iterator[Delta]:
 
 def _event(kind: str, **fields: Any) -> bytes:
     return sse_event({"type": kind, **fields}, kind)
-
-
-MESSAGES = WireProtocol("messages", read_messages, write_message, MessageStream, anthropic_body)
-COUNT_TOKENS = MESSAGES._replace(read=read_countable)

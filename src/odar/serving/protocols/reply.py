@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import re
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from odar.agents.measure import size_of
 from odar.background import run_by_size
@@ -15,8 +17,8 @@ from odar.conversation import ToolCall
 from odar.formats import dump_json
 from odar.policy.base import STOP
 from odar.providers.base import Delta
-from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of
-from odar.serving.exchange import EVENT_STREAM_HEADERS, CancelOnDisconnect, ClientLeft, Exchange, Headers
+from odar.serving.errors import SHUTDOWN_TIMEOUT, ApiError, api_error_of, openai_body
+from odar.serving.exchange import EVENT_STREAM_HEADERS, ClientLeft, Exchange, Headers
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.traces.record import Record, to_document
 from odar.traces.story import tell_story
@@ -24,12 +26,6 @@ from odar.types import Answer, Candidate, Decision, Plan, Spend, path_name
 
 _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 """A few words of a text."""
-
-
-def tool_calls_of(candidate: Candidate, trace_id: str) -> list[ToolCall]:
-    """Return the tool calls; missing ids are filled in, always in the same way."""
-    calls = enumerate(candidate.tool_calls)
-    return [ToolCall(call.id or f"call_{trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
 
 def thinking_of(candidate: Candidate) -> str:
@@ -56,43 +52,6 @@ def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") ->
         f"{written}_tokens_details": {"reasoning_tokens": usage.reasoning},
         "cost": spend.cost_usd,
     }
-
-
-def deltas_of(candidate: Candidate, trace_id: str) -> Iterator[Delta]:
-    """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
-    yield from map(Delta, _PIECE.findall(candidate.text))
-    for call in enumerate(tool_calls_of(candidate, trace_id)):
-        yield Delta(tool_calls=(call,))
-
-
-def odar_object(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    """Return the field `odar` of an answer: how it came about."""
-    trace = answer.trace
-    winner = trace.winner
-    reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
-    fields: dict[str, Any] = {
-        "trace_id": trace.id,
-        "path": path_name(trace.plan, trace.decisions),
-        "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
-        "difficulty": trace.plan.estimate.difficulty,
-        "dial": trace.plan.dial,
-        "p": trace.decisions[-1].p,
-        "reason": reasons[-1] if reasons else "",
-        "agent": winner.agent,
-        "model": winner.model,
-        "scorer": trace.verdict.scorer,
-        "calls": trace.spend.calls,
-        "cost_usd": trace.spend.cost_usd,
-        "degraded": answer.degraded,
-        "degradations": list(trace.degradations),
-        "notes": list(trace.notes),
-    }
-    if trace.plan.session is not None:
-        fields["session"] = dataclasses.asdict(trace.plan.session)
-    if request.extras.explain:
-        document = to_document(Record(request.query, answer.trace), content=True)
-        fields |= {"explanation": document, "story": tell_story(document)}
-    return fields
 
 
 def plan_headers(plan: Plan | None, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
@@ -137,34 +96,80 @@ _PIECE_OVERHEAD = 200
 """Size of a piece in addition to its text."""
 
 
-class EventWriter(Protocol):
-    """Writes one answer as a stream of events."""
+class ReplyWriter(ABC):
+    """Writes the answer to one request in the client's protocol: as JSON, or as a stream of events."""
 
-    @property
-    def keepalive(self) -> bytes:
-        """The event or comment that keeps an idle connection open."""
+    error_body: Callable[[ApiError], dict[str, Any]] = staticmethod(openai_body)
+    """Returns an error that is sent instead of an answer."""
+
+    def __init__(self, request: ChatRequest, trace_id: str) -> None:
+        self._request = request
+        self._trace_id = trace_id
+        self._created = int(time.time())
+
+    @abstractmethod
+    def body(self, answer: Answer) -> dict[str, Any]:
+        """Return the whole answer."""
+
+    @abstractmethod
+    def keep_alive(self) -> bytes:
+        """Return the event or comment that keeps an idle connection open."""
 
     def begin(self) -> bytes:
         """Return the events before the first piece."""
+        return b""
 
+    @abstractmethod
     def piece(self, piece: Delta) -> bytes:
         """Return the events of a piece of the answer."""
 
+    @abstractmethod
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
         """Return the remaining events: the answer if it is not `answered` yet, finish reason and usage."""
 
-    def error(self, api_error: ApiError) -> bytes:
+    @abstractmethod
+    def error_event(self, api_error: ApiError) -> bytes:
         """Return the event of an error after the stream has begun."""
 
+    def tool_calls(self, candidate: Candidate) -> list[ToolCall]:
+        """Return the tool calls; missing ids are filled in, always in the same way."""
+        calls = enumerate(candidate.tool_calls)
+        return [ToolCall(call.id or f"call_{self._trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
-class WireProtocol(NamedTuple):
-    """Functions that read requests and write answers in one protocol."""
+    def deltas(self, candidate: Candidate) -> Iterator[Delta]:
+        """Yield a finished answer as a stream: its text in pieces of a few words, then its tool calls."""
+        yield from map(Delta, _PIECE.findall(candidate.text))
+        for call in enumerate(self.tool_calls(candidate)):
+            yield Delta(tool_calls=(call,))
 
-    name: str
-    read: Callable[[Any], ChatRequest]
-    write: Callable[[Answer, ChatRequest], dict[str, Any]]
-    stream: Callable[[ChatRequest, str], EventWriter]
-    error: Callable[[ApiError], dict[str, Any]]
+    def odar_object(self, answer: Answer) -> dict[str, Any]:
+        """Return the field `odar` of an answer: how it came about."""
+        trace = answer.trace
+        winner = trace.winner
+        reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]
+        fields: dict[str, Any] = {
+            "trace_id": trace.id,
+            "path": path_name(trace.plan, trace.decisions),
+            "stages": [str(decision.stage) for decision in trace.decisions if decision.stage is not None],
+            "difficulty": trace.plan.estimate.difficulty,
+            "dial": trace.plan.dial,
+            "p": trace.decisions[-1].p,
+            "reason": reasons[-1] if reasons else "",
+            "agent": winner.agent,
+            "model": winner.model,
+            "scorer": trace.verdict.scorer,
+            "calls": trace.spend.calls,
+            "cost_usd": trace.spend.cost_usd,
+            "degraded": answer.degraded,
+            "degradations": list(trace.degradations),
+            "notes": list(trace.notes),
+        }
+        if trace.plan.session is not None:
+            fields["session"] = dataclasses.asdict(trace.plan.session)
+        if self._request.extras.explain:
+            document = to_document(Record(self._request.query, trace), content=True)
+            fields |= {"explanation": document, "story": tell_story(document)}
+        return fields
 
 
 class EventStream:
@@ -174,7 +179,7 @@ class EventStream:
     is known of the answer then.
     """
 
-    def __init__(self, exchange: Exchange, writer: EventWriter, headers: Callable[[], Headers]) -> None:
+    def __init__(self, exchange: Exchange, writer: ReplyWriter, headers: Callable[[], Headers]) -> None:
         self._exchange = exchange
         self._writer = writer
         self._headers = headers
@@ -202,7 +207,7 @@ class EventStream:
         """
         work = asyncio.ensure_future(answer)
         try:
-            with CancelOnDisconnect(self._exchange):
+            with self._exchange.cancel_on_disconnect():
                 await self._send_pieces(work)
             result = work.result()
             await self._send_head()
@@ -213,12 +218,12 @@ class EventStream:
             if not self._exchange.status or isinstance(error, ClientLeft):
                 raise
             api_error = api_error_of(error)
-            await self._exchange.write(self._writer.error(api_error), more=False)
+            await self._exchange.write(self._writer.error_event(api_error), more=False)
             self._exchange.status = api_error.status  # for the record: 200 was sent
             raise
         except asyncio.CancelledError:
             if self._exchange.status:
-                await self._exchange.write(self._writer.error(SHUTDOWN_TIMEOUT), more=False)
+                await self._exchange.write(self._writer.error_event(SHUTDOWN_TIMEOUT), more=False)
             raise
         finally:
             work.cancel()
@@ -241,9 +246,9 @@ class EventStream:
                 self._wake_up = asyncio.get_running_loop().create_future()
             if not done:
                 await self._send_head()
-                await self._exchange.write(self._writer.keepalive)
+                await self._exchange.write(self._writer.keep_alive())
 
     async def _send_head(self) -> None:
         if not self._exchange.status:
             await self._exchange.start(200, [*EVENT_STREAM_HEADERS, *self._headers()])
-            await self._exchange.write(self._writer.begin() + self._writer.keepalive)
+            await self._exchange.write(self._writer.begin() + self._writer.keep_alive())

@@ -6,7 +6,6 @@ tool. Tools and items that only OpenAI supports are left out, and the answer lis
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
@@ -23,22 +22,13 @@ from odar.serving.protocols.chat_request import (
     OutputOptions,
     Part,
     ToolMode,
-    further_fields,
     read_content,
     read_format,
     read_tool_choice,
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import (
-    WireProtocol,
-    deltas_of,
-    odar_object,
-    sse_event,
-    thinking_of,
-    tool_calls_of,
-    usage_of,
-)
+from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -50,7 +40,7 @@ _UNSUPPORTED_FIELDS = {
 }
 """Fields that are rejected, and what to do; `endpoint.StoredResponses` handles the first one before."""
 _IGNORED_FIELDS = frozenset(
-    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata"}
+    {"store", "include", "truncation", "stream_options", "max_tool_calls", "client_metadata", *_UNSUPPORTED_FIELDS}
 )
 """Fields without effect: they concern the server or several calls, not the model."""
 _OPENAI_ONLY_ITEMS = frozenset({
@@ -105,9 +95,6 @@ class ResponsesBody(OpenAIBody, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-_BODY_FIELDS = _IGNORED_FIELDS.union(ResponsesBody.__struct_fields__, _UNSUPPORTED_FIELDS)
-
-
 def read_responses(body: Any) -> ChatRequest:
     """Read a Responses request; unknown fields are kept as fields of a chat completion."""
     request = convert(body, ResponsesBody)
@@ -129,7 +116,7 @@ def read_responses(body: Any) -> ChatRequest:
         "text": body.get("text") or {"format": {"type": "text"}},
     }
     query = Query.from_messages(tuple(turns), _read_parameters(request, body))
-    return ChatRequest.of(request, query, body_fields=repeated)
+    return request.chat_request(query, body_fields=repeated)
 
 
 def _read_parameters(request: ResponsesBody, body: Mapping[str, Any]) -> ChatParameters:
@@ -148,7 +135,7 @@ def _read_parameters(request: ResponsesBody, body: Mapping[str, Any]) -> ChatPar
         user=request.user,
         effort=None if request.reasoning is None else request.reasoning.effort,
         left_out=tuple({item.type for item in items if item.type in _OPENAI_ONLY_ITEMS}),
-        extra=further_fields(body, _BODY_FIELDS) | verbosity,
+        extra=request.further_fields(body, _IGNORED_FIELDS) | verbosity,
     )
 
 
@@ -236,26 +223,13 @@ def _read_tool_choice(choice: ToolMode | dict[str, Any] | None) -> ToolChoice | 
     return read_tool_choice(choice)
 
 
-def write_response(answer: Answer, request: ChatRequest) -> dict[str, Any]:
-    winner = answer.trace.winner
-    trace_id = answer.trace.id
-    output = []
-    if thinking := thinking_of(winner):
-        output.append(_reasoning_item(trace_id, thinking))
-    if winner.text:
-        output.append(_message_item(trace_id, "completed", winner.text))
-    output += [_call_item(call, request, "completed") for call in tool_calls_of(winner, trace_id)]
-    return _response(request, trace_id, output, int(time.time()), answer)
-
-
-class ResponseStream:
-    """A response as OpenAI's response.* events: text and function calls."""
+class ResponseWriter(ReplyWriter):
+    """A response; in a stream OpenAI's response.* events of text and function calls."""
 
     def __init__(self, request: ChatRequest, trace_id: str) -> None:
-        self._request = request
-        self._id = trace_id
-        self._created = int(time.time())
+        super().__init__(request, trace_id)
         self._number = 0
+        """Number of the next event."""
         self._items: list[dict[str, Any]] = []
         """Completed output items."""
         self._open: str | int | None = None
@@ -266,33 +240,41 @@ class ResponseStream:
         self._parts: list[str] = []
         """The text or the arguments of the open item."""
 
-    def begin(self) -> bytes:
-        return self._event("response.created", response=_response(self._request, self._id, [], self._created))
+    def body(self, answer: Answer) -> dict[str, Any]:
+        winner = answer.trace.winner
+        if thinking := thinking_of(winner):
+            self._items.append(_reasoning_item(self._trace_id, thinking))
+        if winner.text:
+            self._items.append(_message_item(self._trace_id, "completed", winner.text))
+        calls = self.tool_calls(winner)
+        self._items += [_call_item(call, self._request, "completed") for call in calls]
+        return self._response(answer)
 
-    @property
-    def keepalive(self) -> bytes:
-        """An event instead of a comment, because Codex disconnects after five minutes without an event."""
-        response = _response(self._request, self._id, self._items, self._created)
-        return self._event("response.in_progress", response=response)
+    def keep_alive(self) -> bytes:
+        """Return an event instead of a comment: Codex disconnects after five minutes without an event."""
+        return self._event("response.in_progress", response=self._response())
+
+    def begin(self) -> bytes:
+        return self._event("response.created", response=self._response())
 
     def piece(self, piece: Delta) -> bytes:
         out = b""
         if piece.thinking:
             if self._open != "thinking":
                 out += self._close_item()  # the id is the number of closed items
-                out += self._open_item("thinking", _reasoning_item(f"{self._id}_{len(self._items)}"))
+                out += self._open_item("thinking", _reasoning_item(f"{self._trace_id}_{len(self._items)}"))
                 out += self._item_event("response.reasoning_summary_part.added", part=_summary_part(""))
             self._parts.append(piece.thinking)
             out += self._item_event("response.reasoning_summary_text.delta", delta=piece.thinking)
         if piece.text:
             if self._open != "text":
-                out += self._open_item("text", _message_item(self._id, "in_progress"))
+                out += self._open_item("text", _message_item(self._trace_id, "in_progress"))
                 out += self._item_event("response.content_part.added", part=_text_part(""))
             self._parts.append(piece.text)
             out += self._item_event("response.output_text.delta", delta=piece.text, logprobs=[])
         for index, call in piece.tool_calls:
             if self._open != index:
-                empty = ToolCall(call.id or f"call_{self._id}_{index}", call.name, "")
+                empty = ToolCall(call.id or f"call_{self._trace_id}_{index}", call.name, "")
                 out += self._open_item(index, _call_item(empty, self._request, "in_progress"))
                 self._call_name = call.name
             if call.arguments:
@@ -302,18 +284,35 @@ class ResponseStream:
         return out
 
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
-        out = b"" if answered else b"".join(map(self.piece, deltas_of(answer.trace.winner, self._id)))
+        out = b"" if answered else b"".join(map(self.piece, self.deltas(answer.trace.winner)))
         out += self._close_item()
-        response = _response(self._request, self._id, self._items, self._created, answer)
+        response = self._response(answer)
         return out + self._event(f"response.{response['status']}", response=response)
 
-    def error(self, api_error: ApiError) -> bytes:
+    def error_event(self, api_error: ApiError) -> bytes:
         error = openai_body(api_error)["error"]
-        failed = _response(self._request, self._id, self._items, self._created) | {
-            "status": "failed",
-            "error": {"code": error["code"] or "server_error", "message": error["message"]},
+        shown = {"code": error["code"] or "server_error", "message": error["message"]}
+        return self._event("response.failed", response=self._response() | {"status": "failed", "error": shown})
+
+    def _response(self, answer: Answer | None = None) -> dict[str, Any]:
+        """Return the response with the completed items; in progress without an answer."""
+        reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
+        status = "in_progress" if answer is None else "completed"
+        return {
+            "id": f"resp_{self._trace_id}",
+            "object": "response",
+            "created_at": self._created,
+            "status": "incomplete" if reason else status,
+            "error": None,
+            "incomplete_details": {"reason": reason} if reason else None,
+            "model": self._request.model,
+            "output": self._items,
+            "previous_response_id": None,
+            "truncation": "disabled",
+            "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
+            **self._request.body_fields,
+            **({"odar": self.odar_object(answer)} if answer else {}),
         }
-        return self._event("response.failed", response=failed)
 
     def _open_item(self, part: str | int, item: dict[str, Any]) -> bytes:
         out = self._close_item()
@@ -327,7 +326,7 @@ class ResponseStream:
             return b""
         text = "".join(self._parts)
         if self._open == "text":
-            item = _message_item(self._id, "completed", text)
+            item = _message_item(self._trace_id, "completed", text)
             out = self._item_event("response.output_text.done", text=text, logprobs=[])
             out += self._item_event("response.content_part.done", part=_text_part(text))
         elif self._open == "thinking":
@@ -355,32 +354,6 @@ class ResponseStream:
         event = sse_event({"type": kind, "sequence_number": self._number, **fields}, kind)
         self._number += 1
         return event
-
-
-def _response(
-    request: ChatRequest,
-    trace_id: str,
-    output: list[dict[str, Any]],
-    created: int,
-    answer: Answer | None = None,
-) -> dict[str, Any]:
-    reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
-    status = "in_progress" if answer is None else "completed"
-    return {
-        "id": f"resp_{trace_id}",
-        "object": "response",
-        "created_at": created,
-        "status": "incomplete" if reason else status,
-        "error": None,
-        "incomplete_details": {"reason": reason} if reason else None,
-        "model": request.model,
-        "output": output,
-        "previous_response_id": None,
-        "truncation": "disabled",
-        "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
-        **request.body_fields,
-        **({"odar": odar_object(answer, request)} if answer else {}),
-    }
 
 
 def _reasoning_item(name: str, *texts: str) -> dict[str, Any]:
@@ -424,6 +397,3 @@ def _custom_tool_input(arguments: str) -> Any:
     except ValueError:
         return arguments
     return value.get("input", arguments) if isinstance(value, dict) else arguments
-
-
-RESPONSES = WireProtocol("responses", read_responses, write_response, ResponseStream, openai_body)
