@@ -12,7 +12,7 @@ from odar.config import load_settings
 from odar.difficulty.base import ConstantEstimator
 from odar.engine import Odar
 from odar.errors import SettingsError
-from odar.lab.calibration.guarantee import Certificate, LossBound, certified_calibration
+from odar.lab.calibration.guarantee import Certificate, certified_calibration
 from odar.policy.dial import Dial
 from odar.serving.service import Service
 from support.live_gateway import MemoryStore
@@ -41,7 +41,7 @@ def engine(calibration="", difficulty=0.1, **overrides):
 @pytest.fixture
 def certified(tmp_path):
     """A calibration file with a certificate for the agents of this test."""
-    certificate = Certificate(LossBound(0.05), points=7.0, items=400, loss=0.01, more_items=None)
+    certificate = Certificate(0.05, 0.95, "slow", points=7.0, test_items=400, loss=0.01, more_items=None)
     sources = engine().agents.sources().values()
     file = tmp_path / "calibration.json"
     file.write_text(certified_calibration(Calibration(), certificate, FITTED, sources).to_json())

@@ -210,12 +210,8 @@ def cascade(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def pair(recording: Path) -> dict[str, Any]:
     """The Hard path against one slow answer on the free text of a recorded pair of models."""
     table = load_table(recording)
-    free = np.array(
-        [
-            table.fusion.free_text_similarity([each.candidate for each in item.attempts], item.query) is not None
-            for item in table.items
-        ]
-    )
+    fusion = table.fusion_of(table.settings)
+    free = np.array([fusion.free_text_similarity(item.attempts, item.query) is not None for item in table.items])
     sets = sorted({item.key.set for item, own in zip(table.items, free, strict=True) if own})
     parts = {**{f"set {name}": table.of_set(name) for name in sets}, "free text": free}
     hard, slow = (run_policy(table, name).score for name in ("always-hard", "single-slow"))

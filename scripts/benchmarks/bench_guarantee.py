@@ -16,7 +16,7 @@ import numpy as np
 from results import TRIPLES, cascade, import_arguments, imported
 
 from odar.lab.calibration.compare import DIALS, walk_all
-from odar.lab.calibration.guarantee import LossBound, certify
+from odar.lab.calibration.guarantee import certify
 from odar.policy.dial import Dial
 from odar.types import SLOW
 
@@ -47,7 +47,7 @@ def main() -> None:
                 drawn = rng.choice(len(table), items, replace=False)
                 test = np.arange(items) % 2 == 0
                 scores = [each.score[drawn] for each in found]
-                result = certify(LossBound(allowed), points, scores, slow.score[drawn], test)
+                result = certify(points, scores, slow.score[drawn], test, allowed)
                 if result.points is not None:
                     certified.append(points.index(result.points))
             above = sum(losses[number] > allowed for number in certified) / options.draws

@@ -18,7 +18,7 @@ from odar.difficulty.base import Estimator
 from odar.errors import InputError
 from odar.lab.graders.text import LETTERS
 from odar.lab.recording.files import import_arrow
-from odar.lab.router_quality import RouterRow, oracle_score, router_row
+from odar.lab.router_quality import RouterRow, router_row
 from odar.policy.belief import Agent, Belief, Evidence, Opinion
 from odar.policy.signals import QuantileTables
 from odar.types import Query
@@ -93,7 +93,7 @@ def measure(outcomes: Outcomes, estimator: Estimator, seed: int = 42) -> list[Ro
     }
     if outcomes.confidence is not None and outcomes.tokens is not None:
         scores["belief (no labels)"] = _expected_gain(outcomes, prior)
-    scores["oracle"] = oracle_score(outcomes.weak, outcomes.strong)
+    scores["oracle"] = outcomes.strong - outcomes.weak
     return [router_row(name, score, outcomes.weak, outcomes.strong, rng) for name, score in scores.items()]
 
 

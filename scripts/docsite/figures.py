@@ -14,6 +14,7 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt
 from odar.lab.replay.table import load_table
+from odar.policy.base import FixedPolicy
 from odar.policy.energy import measure_energy
 from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import Ballot, free_energy_rule
@@ -66,7 +67,7 @@ def free_energy() -> Data:
 
 
 def _energy(attempt: Attempt) -> Energy | None:
-    return measure_energy(attempt.candidate.tokens, LAMBDA, None)
+    return measure_energy(attempt.tokens, LAMBDA, None)
 
 
 def tokens() -> Data:
@@ -94,7 +95,7 @@ def _token_figures(attempt: Attempt) -> Data:
     energy = _energy(attempt)
     assert energy is not None
     return {
-        "tokens": [[token.text, token.logprob] for token in attempt.candidate.tokens],
+        "tokens": [[token.text, token.logprob] for token in attempt.tokens],
         "E": round(energy.energy, 4),
         "V": round(energy.varentropy, 3),
         "F": round(energy.free_energy, 4),
@@ -111,7 +112,9 @@ def answer_energy() -> Data:
     accuracy = {}
     for name, path in RECORDED.items():
         table = load_table(path)
-        accuracy[name] = [round(float(table.fuse(Fusion("fep", beta)).mean()), 4) for beta in (*BETAS, np.inf)]
+        rules = [Fusion("fep", beta) for beta in (*BETAS, np.inf)]
+        found = [table.walk(FixedPolicy((table.all_answers,)), fusion=rule) for rule in rules]
+        accuracy[name] = [round(float(each.right.mean()), 4) for each in found]
     return {"betas": list(BETAS), "share of the answer three agree on": shares, "accuracy": accuracy}
 
 

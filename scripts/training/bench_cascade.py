@@ -38,7 +38,7 @@ from cascade.frontier import (
 )
 from cascade.recorded import Recorded, load
 
-from odar.lab.calibration.belief_fit import Answers, fit_with_labels
+from odar.lab.calibration.fit import Answers, fit_with_labels
 from odar.policy.belief import Agent, Belief
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
 from odar.served.agreement import skills_from_agreement

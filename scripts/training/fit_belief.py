@@ -19,7 +19,7 @@ import numpy as np
 from cascade.fit import NOT_FITTED, START, fit_weights, random_walks
 from cascade.recorded import load
 
-from odar.lab.calibration.belief_fit import Answers, fit
+from odar.lab.calibration.fit import Answers, fit
 from odar.lab.graders.text import f1
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt, RecordedItem, recorded_signals

@@ -66,8 +66,8 @@ def jensen_factor() -> float:
     for item in open_recording(ROOT / "runs/local-pair/recording.jsonl.gz").items():
         for attempt in item.attempts:
             if attempt.tokens and answer_kind(attempt.text, attempt.answer, attempt.stated) is AnswerKind.REASONED:
-                pairs = zip(attempt.logprobs, attempt.control, strict=True)
-                known = [value for value, control in pairs if value is not None and not control]
+                counted = [token.logprob for token in attempt.tokens if not token.control]
+                known = [value for value in counted if value is not None]
                 ratios.append(np.mean(known) / np.log(np.mean(np.exp(known))))
     print(f"mean log-probability ÷ log of the mean probability: {np.median(ratios):.3f}, {len(ratios)} answers")
     return float(np.median(ratios))

@@ -68,10 +68,7 @@ class Question:
 def recorded(name: str, count: int) -> Iterator[Question]:
     """Questions with real answers of a small model; its first slow sample is also the verification."""
     for item in islice(open_recording(DATA / f"embedded-{name}.jsonl.gz").items(), count):
-        said = [
-            Completion("".join(each.tokens), tuple(map(Token, each.tokens, each.logprobs)))
-            for each in item.attempts
-        ]
+        said = [Completion("".join(token.text for token in each.tokens), each.tokens) for each in item.attempts]
         judged = Token(("Judgment: CORRECT\n", "Judgment: INCORRECT\n", "")[number(item.key.id) % 3], -0.05)
         verify = Completion(judged.text + said[1].text, (judged, *said[1].tokens))
         yield Question(item.key.id, item.query, said[0], verify, tuple(said[1:]))

@@ -9,7 +9,7 @@ from odar.lab.recording.files import open_recording, write_recording
 from odar.lab.replay.outcomes import best_mixture
 from odar.lab.replay.policies import run_policy, suites
 from odar.lab.replay.table import load_table
-from odar.lab.statistics import length_strata, mean_if_known, summarize_policies
+from odar.lab.statistics import length_strata, summarize_policies
 from support.panels import header, synthetic_panel
 
 
@@ -42,9 +42,11 @@ def test_figures_are_means_over_items(table):
     assert stand(table, "odar")["odar"].efficiency is None
 
 
-def test_a_mean_with_an_unknown_value_is_unknown():
-    assert mean_if_known(np.array([1.0, np.nan])) is None
-    assert mean_if_known(np.array([1.0, 3.0])) == 2.0
+def test_the_mean_of_tokens_is_unknown_if_one_of_them_is(table):
+    outcome = run_policy(table, "odar")
+    tokens = np.where(np.arange(len(table)) == 3, np.nan, 7.0)
+    (row,) = summarize_policies(table, [replace(outcome, tokens=tokens)], outcome)
+    assert row.tokens is None
 
 
 def test_repeated_seeds_do_not_narrow_the_interval(table, tmp_path, tmp_path_factory):

@@ -28,7 +28,7 @@ def answers(item: RecordedItem, similarity: str) -> list[str]:
     fusion = Fusion(beta=0.25, similarity=similarity)
     by_step = {
         step: [
-            replace(each.candidate, energy=measure_energy(each.candidate.tokens, 0.1, None))
+            replace(each, energy=measure_energy(each.tokens, 0.1, None))
             for each in item.attempts
             if each.step is step
         ]

@@ -183,7 +183,7 @@ def _attempt(rng: np.random.Generator, step: Step, index: int, score: float) -> 
     return Attempt(
         agent="fast" if model == "quick" else "slow", step=step, index=index, model=model, text="".join(tokens), answer=answer,
         judgment=bool(rng.random() < 0.8) if step is Step.VERIFY else None, finish="stop", score=score,
-        tokens=tokens, logprobs=logprobs, control=(False,) * count, request=min(2, list(Step).index(step)),
+        tokens=tuple(map(Token, tokens, logprobs)), request=min(2, list(Step).index(step)),
         usage=Usage(60, 0, count, None), prompt_usd=60 * price[0], output_usd=count * price[1],
         seconds=float(rng.gamma(3.0, 0.3 if model == "quick" else 1.0)),
     )  # fmt: skip
@@ -231,7 +231,7 @@ def _written(place: int, said: str, energy: float, right: str, judgment: bool | 
     return Attempt(
         agent="fast" if fast else "slow", step=step, index=index, model="quick" if fast else "deep", text=f"{said}·{place}", answer=said,
         judgment=judgment if step is Step.VERIFY else None, finish="stop", score=float(said == right),
-        tokens=("x" * 10,), logprobs=(round(-10 * energy, 4),), control=(False,), request=min(place, 2) if n else place,
+        tokens=(Token("x" * 10, round(-10 * energy, 4)),), request=min(place, 2) if n else place,
         usage=Usage(100, 0, 7, None), prompt_usd=1.0 if fast else 10.0, output_usd=0.1 if fast else 2.0,
         seconds=float(min(place, 2) + 1),
     )  # fmt: skip
@@ -259,6 +259,5 @@ def _sample(index: int, row: dict[str, Any], candidate: dict[str, Any]) -> Attem
         agent="fast" if fast else "slow", step=Step.ANSWER if fast else Step.SOLVE, index=0 if fast else index,
         model=candidate.get("model", "quick" if fast else "deep"),
         text=candidate.get("text", "".join(text for text, _ in tokens)), answer=answer,
-        score=float(any(equivalent(answer, right) for right in gold)), tokens=tuple(text for text, _ in tokens),
-        logprobs=tuple(value for _, value in tokens), control=(False,) * len(tokens),
+        score=float(any(equivalent(answer, right) for right in gold)), tokens=tuple(Token(*token) for token in tokens),
     )  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 from odar.config import load_settings
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem
 from odar.lab.replay.table import ReplayTable
-from odar.types import FAST, SECOND, SLOW, Ask, Step
+from odar.types import FAST, SECOND, SLOW, Ask, Step, Token
 
 MODELS = {
     "quick": {"provider": "p", "logprobs": True, "n": True, "price": {"input": 0.1, "output": 0.4}, "family": "a"},
@@ -38,8 +38,8 @@ def attempt(rng, agent, chance, index=0, verify=False):
     logprob = -float(rng.uniform(0.01, 0.3 if right else 0.5))
     return Attempt(
         agent=agent, step=Step.VERIFY if verify else Ask(agent).step, index=index, model=MODEL_OF[agent],
-        text=f"So it is {answer}.", answer=answer, score=float(right), tokens=("x",) * count,
-        logprobs=(logprob,) * count, control=(False,) * count, request=index + 10 * verify,
+        text=f"So it is {answer}.", answer=answer, score=float(right),
+        tokens=(Token("x", logprob),) * count, request=index + 10 * verify,
         prompt_usd=0.1 * COST[agent], output_usd=0.9 * COST[agent], seconds=1.0,
     )  # fmt: skip
 

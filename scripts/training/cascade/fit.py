@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cascade.recorded import Recorded
-from odar.lab.calibration.belief_fit import Answers, fit
+from odar.lab.calibration.fit import Answers, fit
 from odar.policy.belief import Agent, Belief, Opinion, chance_level, without_guesses
 from odar.policy.signals import AnswerKind, QuantileTables
 

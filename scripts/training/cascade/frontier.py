@@ -10,7 +10,7 @@ import numpy as np
 
 from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
-from odar.lab.calibration.belief_fit import Answers
+from odar.lab.calibration.fit import Answers
 from odar.lab.replay.outcomes import upper_hull
 from odar.policy.belief import Agent, Belief
 from odar.policy.cascade_values import Simulation, StageValues

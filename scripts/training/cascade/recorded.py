@@ -152,7 +152,7 @@ def difficulty_of_unseen(data: Path, folds: int = 5) -> np.ndarray:
 def outputs(data: Path, name: str) -> dict[str, np.ndarray]:
     """A set with full outputs, read and scored as `odar eval import` does."""
     from odar.difficulty.estimator import LearnedEstimator
-    from odar.lab.recording.importers import ImportOptions, read_answers
+    from odar.lab.recording.importers import read_answers
     from odar.lab.recording.joining import join_answers, to_items
     from odar.lab.recording.schema import Attempt
     from odar.types import FAST, SLOW
@@ -163,7 +163,7 @@ def outputs(data: Path, name: str) -> dict[str, np.ndarray]:
     estimator = LearnedEstimator.load()
     by_model: list[dict[str, Attempt]] = []
     for model in models:
-        answers = read_answers(file, ImportOptions(columns={"text": "outputs.{model}"}, model=model))
+        answers = read_answers(file, columns={"text": "outputs.{model}"}, model=model)
         items = to_items(join_answers({FAST: answers, SLOW: answers}), estimator, name, {})
         by_model.append({item.query: item.attempts[0] for item in items})
     everything = dict.fromkeys(query for answers in by_model for query in answers)

@@ -225,7 +225,7 @@ class Team:
             return plain_request_template(card, parameters, self.ledger.time_left(), priced=priced)
         if (agent, card.name) not in self._templates:
             settings = self.settings.agent(agent, open_ended=self.open_ended)
-            self._templates[agent, card.name] = agent_request_template(settings, card, parameters, self.seed)
+            self._templates[agent, card.name] = _agent_request_template(settings, card, parameters, self.seed)
         return self._templates[agent, card.name]
 
     def models(self, agent: str) -> Iterator[ModelCard]:
@@ -559,7 +559,7 @@ def token_limit(agent: AgentSettings, card: ModelCard) -> int:
     return min(longest, max(1, card.context // 2)) if card.context else longest
 
 
-def agent_request_template(
+def _agent_request_template(
     agent: AgentSettings, card: ModelCard, parameters: ChatParameters, seed: int | None
 ) -> Request:
     """A request with the client's parameters, else the agent's; with log-probabilities if possible (SPEC 5)."""

@@ -31,7 +31,7 @@ from odar.lab.calibration.advice import advise, advise_second, kind_of, one_call
 from odar.lab.calibration.items import MIN_ITEMS
 from odar.lab.recording.files import open_recording, read_table
 from odar.lab.recording.header import Header, current_prompt_md5s, digest_json
-from odar.lab.recording.importers import COLUMNS, ImportOptions, read_models
+from odar.lab.recording.importers import COLUMNS, read_models
 from odar.lab.recording.joining import Imported, import_models
 from odar.lab.recording.questions import question_set
 from odar.lab.recording.schema import RecordedItem, Task
@@ -131,7 +131,7 @@ def command(
     # write and show it
     if advice.best.is_cascade:
         calibration = replace(advice.table.calibration, settings=dict(advice.best.settings))
-        write_calibration(calibration, out, {"data": log, "items": len(advice.kinds)}, imported=answers.imported)
+        write_calibration(calibration, out, {"data": log, "items": len(advice.strata)}, imported=answers.imported)
     body = report_body(advice, answers.about, seconds, one_call, out)
     if page:
         with atomic_write(Path(page)) as draft:
@@ -167,7 +167,7 @@ def _is_table(first: Mapping[str, Any]) -> bool:
 def _import(
     log: str, settings: Settings, roles: Mapping[str, str], columns: Sequence[str], prices: Mapping[str, Price]
 ) -> Imported:
-    models = read_models([log], ImportOptions("table"), lambda name: parse_column_map(columns, name))
+    models = read_models([log], lambda name: parse_column_map(columns, name), "table")
     path = user_path(log)
     imported = import_models(Odar(settings), models, prices, roles, path.stem, [path])
     for warning in imported.warnings:
@@ -276,7 +276,7 @@ def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
 
 
 def _describe(traffic: Traffic, sampled: int) -> str:
-    found = len(traffic.tasks)
+    found = len(traffic.compared) + len(traffic.others)
     of = f"{plural(found, 'request')} of {plural(traffic.rows, 'row')}"
     notes = [f"{plural(sampled, 'question')} sampled"]
     if traffic.others:

@@ -31,13 +31,13 @@ def report_body(
     lines += settings.agent_lines()
     lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"] if best.is_cascade else []
     kinds = {
-        kind: {"questions": len(part.kinds), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
+        kind: {"questions": len(part.strata), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
     }
     return {
         "recommendation": advice.sentence(),
         "toml": "\n".join(lines) + "\n",
         "log": about,
-        "questions": len(advice.kinds),
+        "questions": len(advice.strata),
         "left_out": advice.left_out,
         "score": advice.score_name,
         "asked_twice": advice.repeats,

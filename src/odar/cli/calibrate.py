@@ -26,7 +26,7 @@ from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.files import atomic_write
-from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare, recommendation
+from odar.lab.calibration.compare import Comparison, Goal, chosen_calibration, compare
 from odar.lab.calibration.fit import fit_calibration, without_prompts
 from odar.lab.calibration.items import MIN_ITEMS, ScoredItems, scored_items, usable_items
 from odar.lab.recording.files import SUFFIXES, is_recording, open_recording
@@ -93,7 +93,7 @@ def command(
     # choose what pays
     goal = Goal(measured.odar.settings.routing.dial, table.reference_usd, max_calls, max_cost)
     comparison = compare(table, goal)
-    sentence = recommendation(scored, comparison, goal)
+    sentence = comparison.recommendation(scored.score_name)
     if len(scored) >= MIN_CHOICE:
         calibration = chosen_calibration(table, comparison)
     else:
@@ -155,15 +155,16 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -
         prepare_models(settings, quiet=run.quiet)
         odar = Odar(settings)
         items = record_questions(run, settings, questions, data or "starter")
+    made = {"data": data or "starter", "items": len(items)}
     scored = scored_items(items)
     if len(scored) < MIN_ITEMS:
         raise InputError(f"{len(scored)} items have answers of all agents; at least {MIN_ITEMS} are needed")
     for warning in _cut_off_warnings(odar, items):
         notice(warning)
-    prompts = current_prompt_md5s(odar)
-    difficulty = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]  # as it is today
-    table = ReplayTable(scored.items, odar.settings, prompts, Calibration(), difficulty)
-    return Measured(odar, scored, table, {"data": data or "starter", "items": len(items)}, imported)
+    now = [odar.estimator.estimate(Query(item.query)).difficulty for item in scored.items]
+    items = [replace(item, difficulty=d) for item, d in zip(scored.items, now, strict=True)]
+    table = ReplayTable(items, odar.settings, current_prompt_md5s(odar))
+    return Measured(odar, scored, table, made, imported)
 
 
 def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:

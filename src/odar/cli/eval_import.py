@@ -18,10 +18,9 @@ from odar.lab.benchmarks.base import BENCHMARKS
 from odar.lab.calibration.items import scored_items
 from odar.lab.graders.text import TEXT_GRADERS
 from odar.lab.recording.files import write_recording
-from odar.lab.recording.importers import FORMATS, ImportOptions, name_and_file, read_models, read_questions
+from odar.lab.recording.importers import FORMATS, name_and_file, read_models, read_questions
 from odar.lab.recording.joining import import_models
 from odar.lab.recording.questions import question_set
-from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import escalation_score, run_policies, run_policy
 from odar.lab.replay.table import ReplayTable
 from odar.lab.router_quality import apgr
@@ -76,8 +75,13 @@ def import_command(
       --map text=response_{model} --map score=winner:model_{model}
     """
     # read the files
-    shared = ImportOptions(options["kind"], None, "", options["filter_"], options["metric"])
-    models = read_models(answers, shared, lambda name: parse_column_map(options["columns"], name))
+    models = read_models(
+        answers,
+        lambda name: parse_column_map(options["columns"], name),
+        options["kind"],
+        filter_name=options["filter_"],
+        metric=options["metric"],
+    )
     questions = options["questions"]
     known = read_questions(questions, parse_column_map(options["columns"], "")) if questions else None
     score = None
@@ -105,7 +109,7 @@ def import_command(
     for warning in imported.warnings:
         notice(warning)
     # show what ODAR would gain
-    about = {"models": dict(imported.models), "score": scored.score_name, "left_out": imported.left_out, "out": out}
+    about = {"models": imported.models, "score": scored.score_name, "left_out": imported.left_out, "out": out}
     if as_json:
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
         print_json({**_summary(table), "sets": own, **about})
@@ -127,8 +131,8 @@ def import_command(
 
 
 def _rows(table: ReplayTable) -> list[PolicySummary]:
-    outcomes = [each for _, each in run_policies(table, POLICIES) if isinstance(each, Outcomes)]
-    return summarize_policies(table, outcomes, run_policy(table, "single-slow"))
+    outcomes, _ = run_policies(table, POLICIES)
+    return summarize_policies(table, list(outcomes.values()), run_policy(table, "single-slow"))
 
 
 def _router_quality(table: ReplayTable) -> float | None:

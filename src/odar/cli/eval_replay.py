@@ -57,20 +57,18 @@ def replay_command(
     """
     table = load_table(recording, calibration, split or "")
     reference = run_policy(table, against)
-    results = list(run_policies(table, policies or ("odar", "baselines")))
-    outcomes = [each for _, each in results if isinstance(each, Outcomes)]
-    rows = summarize_policies(table, outcomes, reference)
+    outcomes, left_out = run_policies(table, policies or ("odar", "baselines"))
+    rows = summarize_policies(table, list(outcomes.values()), reference)
     if as_json:
         print_json([{**asdict(row), "arena_score": arena_score(row.accuracy.value, row.cost_usd)} for row in rows])
     else:
         sizes = f"{plural(len(table), 'item')}, {plural(table.samples(SLOW), 'slow sample')} each"
         click.echo(f"{sizes}; gains are against {against}")
         print_policies(rows, table)
-        if curve := [each for each in outcomes if each.name.startswith("cascade:dial=")]:
+        if curve := [each for spec, each in outcomes.items() if spec.startswith("cascade:dial=")]:
             _print_frontier(table, curve)
-    for spec, each in results:
-        if isinstance(each, Exception):
-            notice(f"{spec} is left out: {each}")
+    for spec, reason in left_out.items():
+        notice(f"{spec} is left out: {reason}")
 
 
 def _print_frontier(table: ReplayTable, curve: Sequence[Outcomes]) -> None:
@@ -204,14 +202,14 @@ def fuse_command(recording: str, split: str | None, as_json: bool, settings: Set
         settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
     )
     results = apply_rules(table, fusion.beta)
-    candidates = sum(map(len, table.candidates_right())) / len(table)
+    candidates = table.all_answers.calls
     ceiling = oracle_accuracy(table)
     skills = fitted_skills(table)
     if as_json:
         about = {"questions": len(table), "candidates": candidates, "oracle": ceiling, "skills": skills}
         print_json({**about, "rules": [asdict(result) for result in results]})
         return
-    sizes = f"{plural(len(table), 'question')}, {candidates:.1f} candidates each"
+    sizes = f"{plural(len(table), 'question')}, {plural(candidates, 'candidate')} each"
     click.echo(f"{sizes}; oracle {ceiling:.3f}; 95% intervals\n")
     results = sorted(results, key=lambda result: -result.accuracy.value)
     print_columns(

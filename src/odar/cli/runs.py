@@ -34,7 +34,7 @@ from odar.lab.calibration.items import usable_items
 from odar.lab.recording.header import header_of
 from odar.lab.recording.questions import Question, question_set
 from odar.lab.recording.schema import RecordedItem, item_from_json
-from odar.lab.runs.collect import Job, make_items, open_collect_work, recorded_asks
+from odar.lab.runs.collect import Job, make_items, open_collect_work
 from odar.lab.runs.executor import OpenWork, Progress
 from odar.lab.runs.executor import run as run_work
 from odar.lab.runs.journal import Journal, WorkItem
@@ -224,7 +224,7 @@ def confirm_run(run: RunOptions, settings: Settings, todo: Sequence[WorkItem], t
 def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
     """The calls of some jobs, and their cost at the usual length, for `confirm_run`."""
     cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
-    asks = [(job, ask) for job in jobs for ask in job.asks or recorded_asks(settings)]
+    asks = [(job, ask) for job in jobs for ask in job.asks]
     calls = f"at most {sum(ask.samples for _, ask in asks)} calls"
     if unknown := [card.name for card in cards.values() if card.price is None]:
         return f'{calls}; set [models."{unknown[0]}"] price to know what they cost: '

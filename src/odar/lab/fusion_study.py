@@ -1,4 +1,7 @@
-"""Every fusion rule, and the belief, applied to the candidates of a recording: all answers except verifications."""
+"""Every fusion rule, and the belief, applied to the candidates of a recording: all answers except verifications.
+
+Of an agent that answered some items more often than others, as many answers count as every item has.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import numpy as np
 from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
+from odar.policy.base import FixedPolicy
 from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import RULES
 from odar.policy.policies import choose_policy
@@ -39,13 +43,17 @@ def apply_rules(table: ReplayTable, beta: float) -> list[RuleResult]:
     skills measured on the other folds.
     """
     similarity = table.settings.fusion.similarity
-    settings = {f"fep β={beta:g}": Fusion("fep", beta), ARGMIN: Fusion("fep")}
-    settings |= {name: Fusion(name) for name in sorted(RULES.names()) if name != "fep"}
-    right = {name: table.fuse(replace(each, similarity=similarity)) for name, each in settings.items()}
+    everything = FixedPolicy((table.all_answers,))
+    rules = {f"fep β={beta:g}": Fusion("fep", beta), ARGMIN: Fusion("fep")}
+    rules |= {name: Fusion(name) for name in sorted(RULES.names()) if name != "fep"}
+    right = {
+        name: table.walk(everything, fusion=replace(rule, similarity=similarity)).right.astype(float)
+        for name, rule in rules.items()
+    }
     right["belief"] = believed(table)
     if len(table) >= MIN_QUESTIONS:
         right["belief, skills fitted"] = cross_validated(table)
-    right["mean candidate"] = np.array([np.mean(each) for each in table.candidates_right()])
+    right["mean candidate"] = table.evidence_after([table.all_answers])[1].mean(axis=1)
     return [
         RuleResult(
             name,
@@ -59,8 +67,8 @@ def apply_rules(table: ReplayTable, beta: float) -> list[RuleResult]:
 
 def believed(table: ReplayTable) -> Array:
     """1 for each question on which the leading answer of the belief is right, else 0."""
-    cascade = replace(table.settings, policy="cascade")
-    return table.fuse(table.fusion, choose_policy(cascade, table.calibration, table.agents))
+    cascade = choose_policy(replace(table.settings, policy="cascade"), table.calibration, table.agents)
+    return table.walk(FixedPolicy((table.all_answers,)), verdict=cascade.verdict).right.astype(float)
 
 
 def cross_validated(table: ReplayTable) -> Array:
@@ -84,4 +92,4 @@ def fitted_skills(table: ReplayTable) -> Mapping[str, float]:
 
 def oracle_accuracy(table: ReplayTable) -> float:
     """The share of questions with a right candidate, an upper bound for every rule."""
-    return float(np.mean([any(each) for each in table.candidates_right()]))
+    return float(table.evidence_after([table.all_answers])[1].any(axis=1).mean())

@@ -33,9 +33,8 @@ class Interval(NamedTuple):
     def __str__(self) -> str:
         return f"{self.value:.3f}" if np.isnan(self.low) else "{:.3f} [{:.3f}, {:.3f}]".format(*self)
 
-    def signed(self, digits: int = 3) -> str:
-        value, low, high = (f"{each:+.{digits}f}" for each in self)
-        return value if np.isnan(self.low) else f"{value} [{low}, {high}]"
+    def signed(self) -> str:
+        return f"{self.value:+.3f}" if np.isnan(self.low) else "{:+.3f} [{:+.3f}, {:+.3f}]".format(*self)
 
 
 def bootstrap_mean(

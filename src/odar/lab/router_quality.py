@@ -20,7 +20,6 @@ from odar.errors import InputError
 from odar.lab.intervals import Interval, bootstrap_interval
 from odar.policy.arrays import Array
 
-BINS = 10
 _ARENA_COSTS = (0.0044, 200.0)
 """Dollars per 1,000 questions at which RouterArena's cost term is 1 and 0."""
 _ARENA_BETA = 0.1
@@ -53,13 +52,13 @@ def gap_recovered(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, shares: 
     return cast(Array, (at - curve[0]) / gap)
 
 
-def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike, bins: int = BINS) -> float:
-    """The average performance gap recovered: trapezoids over bins of the share of strong calls.
+def apgr(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> float:
+    """The average performance gap recovered: trapezoids over ten bins of the share of strong calls.
 
     >>> round(apgr([0, 0, 0, 0], weak=[0, 1, 0, 1], strong=[1, 1, 1, 1]), 6)
     0.5
     """
-    shares = np.linspace(0, 1, bins + 1)
+    shares = np.linspace(0, 1, 11)
     return float(np.trapezoid(gap_recovered(score, weak, strong, shares), shares))
 
 
@@ -128,11 +127,6 @@ def router_row(name: str, score: Array, weak: Array, strong: Array, rng: np.rand
         cpt80=cpt(score, weak, strong, 0.8),
         auroc=auroc(score, 1 - weak),
     )
-
-
-def oracle_score(weak: ArrayLike, strong: ArrayLike) -> Array:
-    """The score of a router that knows both outcomes: the gain of the strong model on each query."""
-    return cast(Array, np.asarray(strong, float) - np.asarray(weak, float))
 
 
 def auroc(score: ArrayLike, label: ArrayLike) -> float:

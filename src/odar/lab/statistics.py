@@ -100,24 +100,14 @@ def seed_deviation(values: Array, seeds: Sequence[int]) -> float:
 
 @cache
 def _t_quantile(freedom: int) -> float:
-    """The quantile of the t distribution for a two-sided 95% interval.
+    """The quantile of the t distribution for a two-sided 95% interval, by numerical integration.
 
-    For a whole number of degrees of freedom, P(|T| < √freedom · tan a) is a finite sum of powers of cos a
-    (Abramowitz and Stegun, 26.7.3 and 26.7.4); the angle is found by bisection.
+    T is √freedom · tan a, where the angle a has a density in proportion to cos a to the power of freedom − 1.
     """
-    powers = np.arange(freedom % 2, freedom - 1, 2)
-    factors = np.cumprod(np.append(1.0, (powers[:-1] + 1) / (powers[:-1] + 2)))[: len(powers)]
-    low, high = 0.0, np.pi / 2
-    for _ in range(60):
-        angle = (low + high) / 2
-        inside = np.sin(angle) * float((factors * np.cos(angle) ** powers).sum())
-        if freedom % 2:
-            inside = (angle + inside) * 2 / np.pi
-        if inside < LEVEL:
-            low = angle
-        else:
-            high = angle
-    return float(np.sqrt(freedom) * np.tan(low))
+    edges = np.linspace(0, np.pi / 2, 200_001)
+    middles = (edges[1:] + edges[:-1]) / 2
+    shares = np.append(0.0, np.cumsum(np.cos(middles) ** (freedom - 1)))
+    return float(np.sqrt(freedom) * np.tan(np.interp(LEVEL * shares[-1], shares, edges)))
 
 
 def difference(
@@ -239,28 +229,27 @@ def summarize_policies(
     table: ReplayTable, outcomes: Sequence[Outcomes], reference: Outcomes
 ) -> list[PolicySummary]:
     """The figures of each policy, with its gains over the reference and over mixtures of the fixed choices."""
-    fixed = [each for _, each in run_policies(table, ["fixed"]) if isinstance(each, Outcomes)]
+    fixed, _ = run_policies(table, ["fixed"])
     strata = sampling_strata(table)
     names = item_names(table)
     folds = np.array(table.column("fold"))
     seeds = [key.seed for key in table.column("key")]
-    base = next((float(each.score.mean()) for each in outcomes if each.name == "single-fast"), None)
+    base = next((each.mean_score for each in outcomes if each.name == "single-fast"), None)
     # gains over the reference, with p-values adjusted over the whole table
     gains = [
         None if each.name == reference.name else paired_difference(table, each.score, reference.score)
         for each in outcomes
     ]
     adjusted = benjamini_hochberg([gain.p if gain else None for gain in gains])
-    fixed_names = {each.name for each in fixed}
     rows = []
     for outcome, gain, p in zip(outcomes, gains, adjusted, strict=True):
         means, places = item_means(outcome.score, names)
-        mean = float(outcome.score.mean())
+        mean = outcome.mean_score
         calls = float(outcome.calls.mean())
         # the gain over the fixed choices at equal dollars
         over = None
-        if fixed and outcome.name not in fixed_names:
-            mixed = best_mixture(fixed, float(outcome.cost_usd.mean()))
+        if fixed and outcome.name not in fixed:
+            mixed = best_mixture([*fixed.values()], outcome.mean_usd)
             over = paired_difference(table, outcome.score, mixed.score).interval
         rows.append(
             PolicySummary(
@@ -271,8 +260,8 @@ def summarize_policies(
                 gain=gain,
                 adjusted=p,
                 calls=calls,
-                cost_usd=float(outcome.cost_usd.mean()),
-                tokens=mean_if_known(outcome.tokens),
+                cost_usd=outcome.mean_usd,
+                tokens=None if np.isnan(outcome.tokens).any() else float(outcome.tokens.mean()),
                 median_s=float(np.median(outcome.seconds)),
                 tail_s=float(np.percentile(outcome.seconds, 95)),
                 mix=outcome.mix,
@@ -318,8 +307,3 @@ def length_strata(table: ReplayTable) -> list[Hashable]:
     """Without labels: benchmark crossed with quarters of question length (SPEC 7.4)."""
     lengths = [len(item.query) for item in table.items]
     return list(label_free_strata([item.key.set for item in table.items], lengths))
-
-
-def mean_if_known(values: Array) -> float | None:
-    """The mean; None if a value is unknown (NaN)."""
-    return None if np.isnan(values).any() else float(values.mean())

@@ -9,14 +9,15 @@ from odar.catalogue import Price
 from odar.config import load_settings
 from odar.engine import Odar
 from odar.errors import InputError
-from odar.lab.calibration.advice import advise, advise_second, percent
+from odar.lab.calibration.advice import advise, advise_second, one_call_costs, percent
 from odar.lab.calibration.compare import walk_all
 from odar.lab.calibration.items import scored_items, with_one_slow_answer
 from odar.lab.intervals import Interval
 from odar.lab.recording.importers import ImportedAnswer
 from odar.lab.recording.joining import import_models
+from odar.lab.recording.schema import Task
 from odar.lab.replay.table import ReplayTable
-from odar.types import Usage
+from odar.types import Query, Usage
 
 OPTIONS = "\n".join(f"{letter}. option {letter}" for letter in "ABCDEFGHIJ")
 
@@ -85,7 +86,7 @@ def test_slow_asked_twice_on_a_part_shows_the_excess():
     same = next(each for each in coupled.choices if each.name == cascade.name)
     assert advice.score(cascade).value < coupled.score(same).value  # slow's own answer is not given for free
     assert "as big itself when asked twice in" in advice.sentence()
-    assert advice.excess(cascade).value < 0.02
+    assert advice.gain(cascade).value > -0.02
 
 
 def test_a_slow_model_that_always_repeats_itself_has_an_interval_all_the_same():
@@ -144,8 +145,18 @@ def test_the_best_second_is_found():
 def test_kinds_have_rows_and_few_items_are_refused():
     items, settings = population(60)
     advice = advise(items, settings, {}, "balanced")
-    assert {kind: len(part.kinds) for kind, part in advice.by_kind().items()} == {"choice": 60}
+    assert {kind: len(part.strata) for kind, part in advice.by_kind().items()} == {"choice": 60}
     assert [row["choice"] for row in advice.to_rows() if row["best"]] == [advice.best.name]
     with pytest.raises(InputError, match="20 questions have comparable answers"):
         advise(items[:20], settings, {}, "balanced")
     assert percent(Interval(0.5, 0.4, 0.6)) == "50.0% [40.0, 60.0]"
+
+
+def test_a_long_request_of_one_call_is_worth_a_slow_call_of_its_own_length():
+    items, settings = population(300)
+    advice = advise(items, settings, {}, "balanced")
+    assert advice.best.is_cascade
+    words = "Write a story about a hard day of a physicist who must explain entropy to a hostile jury. "
+    tasks = [Task("0", Query(words * count), None) for count in (1, 2000)]
+    agents = [set(one_call_costs(advice, [task], lambda _: 0.9)["to"]) for task in tasks]
+    assert agents == [{"slow"}, {"slow"}]

@@ -15,12 +15,10 @@ from odar.lab.calibration.compare import (
     choice_name,
     chosen_calibration,
     compare,
-    recommendation,
     walk_all,
 )
 from odar.lab.calibration.fit import without_prompts
-from odar.lab.calibration.guarantee import LossBound, fit_and_certify
-from odar.lab.calibration.items import scored_items
+from odar.lab.calibration.guarantee import fit_and_certify
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import run_policy
 from odar.types import SLOW
@@ -68,7 +66,7 @@ def test_a_cascade_of_two_cheap_families_and_slow_beats_every_fixed_choice():
     enough = [each for each in found.choices if each.is_cascade and each.score.mean() > found.slow.score.mean()]
     assert min(map(found.cost, enough)) < 0.75
     assert found.cost(found.slow) == 1.0 and found.gain(found.slow).value == 0.0
-    text = recommendation(scored_items(items.items), found, goal(items))
+    text = found.recommendation("right")
     assert text.startswith("Use the cascade at dial ") and "of its cost" in text
 
 
@@ -93,9 +91,7 @@ def test_the_fixed_choice_is_installed_where_no_cascade_beats_it():
     worth = {each.name: float(goal(items).worth(each).mean()) for each in found.choices}
     assert worth[found.best.name] >= max(worth["fast"], worth["second"], worth["slow"])
     if not found.best.is_cascade:
-        assert recommendation(scored_items(items.items), found, goal(items)).startswith(
-            f"No cascade pays here, use {found.best.name}"
-        )
+        assert found.recommendation("right").startswith(f"No cascade pays here, use {found.best.name}")
 
 
 def test_a_cascade_that_does_not_beat_the_best_fixed_choice_is_not_chosen():
@@ -158,14 +154,14 @@ def test_the_best_choice_is_written_with_what_was_fitted():
 
 def test_a_guarantee_is_tested_on_the_other_half():
     items = table(population(300, samples=2))
-    calibration, certificate, best, reference = fit_and_certify(items, LossBound(0.1), goal(items))
-    assert certificate.items == 150 == len(best.score)
+    calibration, certificate, best, reference = fit_and_certify(items, goal(items), at_most_worse=0.1)
+    assert certificate.test_items == 150 == len(best.score)
     assert best.cost_usd.mean() < reference.cost_usd.mean()
     assert certificate.points == best.points and certificate.loss <= 0.1
     assert max(each.count for each in calibration.statistics.values()) == 2 * 150
     assert best.settings["routing.stages"] == ["fast", "second", "slow"]
     with pytest.raises(InputError, match="too few answers"):
-        fit_and_certify(items, LossBound(0.1, against="slow*9"), goal(items))
+        fit_and_certify(items, goal(items), at_most_worse=0.1, against="slow*9")
 
 
 def test_settings_of_stages_are_kept():

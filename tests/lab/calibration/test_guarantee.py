@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odar.errors import InputError
-from odar.lab.calibration.guarantee import LossBound, certify, choose_bet, log_capital
+from odar.lab.calibration.guarantee import certify, choose_bet, log_capital
 
 DIALS = np.geomspace(1, 100, 15)
 
@@ -33,7 +32,7 @@ def test_violations_are_rare_and_cheaper_dials_are_found(allowed, items):
     violated = cheaper = 0
     for _ in range(1000):
         scores, slow = draw(rng, items)
-        found = certify(LossBound(allowed), DIALS, scores, slow, rng.random(items) < 0.5)
+        found = certify(DIALS, scores, slow, rng.random(items) < 0.5, allowed)
         violated += found.points is not None and true[found.points] > allowed
         cheaper += found.points is not None and found.points > DIALS[2]
     assert violated <= 65
@@ -58,7 +57,7 @@ def test_three_hundred_items_without_a_loss_certify_one_point():
 
 def test_a_failed_certification_says_how_many_items_are_needed():
     scores, slow = draw(np.random.default_rng(2), 60)
-    found = certify(LossBound(0.01), DIALS, scores, slow, np.arange(60) % 2 == 0)
+    found = certify(DIALS, scores, slow, np.arange(60) % 2 == 0, 0.01)
     assert found.points is None
     assert found.more_items > 100
     assert found.to_dict()["assumes"].startswith("later questions are exchangeable")
@@ -66,11 +65,5 @@ def test_a_failed_certification_says_how_many_items_are_needed():
 
 def test_a_dial_that_loses_too_much_is_not_certified_and_no_number_of_items_would_do():
     slow = np.ones(400)
-    found = certify(LossBound(0.02), (1.0, 2.0), [np.ones(400), np.zeros(400)], slow, np.arange(400) % 2 == 0)
+    found = certify((1.0, 2.0), [np.ones(400), np.zeros(400)], slow, np.arange(400) % 2 == 0, 0.02)
     assert (found.points, found.loss, found.more_items) == (1.0, 0.0, None)
-
-
-@pytest.mark.parametrize("options", [{"at_most_worse": 0.0}, {"at_most_worse": 0.05, "confidence": 1.0}])
-def test_invalid_promises_are_rejected(options):
-    with pytest.raises(InputError, match="expected a share"):
-        LossBound(**options)

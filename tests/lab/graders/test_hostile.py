@@ -23,7 +23,7 @@ ARGUMENTS = {
 }  # fmt: skip
 GRADERS = {
     "numeric": partial(mathematics.number_match, "1"),
-    "choice": lambda text: texts.choice_match("A", text, ["x", "y"]),
+    "choice": lambda text: texts.chosen_letter(text, ["x", "y"]),
     "verdict": partial(texts.yes_no_match, True),
     "spans": partial(texts.f1, ["a b"]),
     "bigbench": partial(texts.bigbench, "(A)"),

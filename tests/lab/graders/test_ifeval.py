@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.lab.benchmarks.base import read_rows
 from odar.lab.graders.ifeval import CHECKS, check_instructions, figures
+from odar.lab.recording.files import read_table
 
 CASES = [
     ("keywords:existence", {"keywords": ["Mom", "tea"]}, "My mom drinks TEA.", True),
@@ -155,5 +155,5 @@ RECORDED = DATA / "ifeval" / "input_response_data_gpt4_20231107_145030.jsonl"
 
 @pytest.mark.skipif(not RECORDED.exists(), reason=f"GPT-4's responses are not in {DATA} (set ODAR_TEST_DATA)")
 def test_recorded_gpt4_responses_get_the_published_scores():
-    rows = read_rows(DATA / "ifeval" / "input_data.jsonl")
-    assert figures(rows, [row["response"] for row in read_rows(RECORDED)]) == pytest.approx(PUBLISHED, abs=0.02)
+    rows = read_table(DATA / "ifeval" / "input_data.jsonl")
+    assert figures(rows, [row["response"] for row in read_table(RECORDED)]) == pytest.approx(PUBLISHED, abs=0.02)

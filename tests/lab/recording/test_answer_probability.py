@@ -113,7 +113,7 @@ def ranks(folder: Path, form: Row, *, shipped: bool = False) -> np.ndarray:
     if not shipped:
         tables = QuantileTables.of_answers(signals).with_fallback(tables)
     agent = Agent("fast", 0.6, "m")
-    seen = [opinion_of(a.candidate, s, tables, agent) for a, s in zip(fast, signals, strict=True)]
+    seen = [opinion_of(a, s, tables, agent) for a, s in zip(fast, signals, strict=True)]
     return np.array([np.nan if o.group < 0 or o.logprob is None else o.logprob for o in seen])
 
 

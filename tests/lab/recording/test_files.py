@@ -11,7 +11,7 @@ import pytest
 from odar.errors import InputError
 from odar.lab.recording.files import SUFFIXES, open_recording, write_recording
 from odar.lab.recording.schema import ItemKey, item_from_json, item_to_json, row_id
-from odar.types import Usage
+from odar.types import Token, Usage
 from support.panels import header, synthetic_panel
 
 
@@ -23,8 +23,7 @@ def items(tmp_path_factory):
         found[0].attempts[0],
         usage=Usage(5, 1, 2, 3, 4, 5, True),
         text="not what the tokens say",
-        control=(True, *found[0].attempts[0].control[1:]),
-        logprobs=(None, *found[0].attempts[0].logprobs[1:]),
+        tokens=(Token("<s>", None, True), *found[0].attempts[0].tokens[1:]),
         seconds=None,
         stated=False,
         mean_logprob=-0.25,
@@ -80,9 +79,9 @@ def test_five_hundred_items_compress_to_a_few_megabytes(tmp_path):
     words = [f" w{i}" for i in range(3000)]
 
     def long(attempt):
-        tokens = tuple(rng.choice(words, 120))
-        values = tuple(np.round(-rng.gamma(0.4, 0.8, 120), 4).tolist())
-        return replace(attempt, tokens=tokens, logprobs=values, control=(False,) * 120, text="".join(tokens))
+        texts = rng.choice(words, 120).tolist()
+        values = np.round(-rng.gamma(0.4, 0.8, 120), 4).tolist()
+        return replace(attempt, tokens=tuple(map(Token, texts, values)), text="".join(texts))
 
     made = [replace(item, attempts=tuple(map(long, item.attempts))) for item in few]
     write_recording(tmp_path / "x.jsonl.gz", header(5), made)

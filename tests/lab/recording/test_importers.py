@@ -11,6 +11,7 @@ import gzip
 import io
 import json
 import math
+import re
 import zipfile
 from pathlib import Path
 
@@ -19,7 +20,8 @@ import pytest
 from pyarrow import parquet
 
 from odar.errors import InputError
-from odar.lab.recording.importers import ImportOptions, read_answers, read_models, read_questions
+from odar.lab.recording.importers import read_answers, read_models, read_questions
+from odar.types import Token
 
 FILES = Path(__file__).parent / "files"
 LM_EVAL = sorted(FILES.glob("samples_starter_gen_*.jsonl"))
@@ -32,7 +34,7 @@ def write(path: Path, rows) -> Path:
 
 
 def test_lm_eval_samples_are_read_by_filter():
-    strict = read_answers(LM_EVAL[0], ImportOptions(filter="strict-match"))
+    strict = read_answers(LM_EVAL[0], filter_name="strict-match")
     flexible = read_answers(LM_EVAL[0])
     assert [each.query for each in strict] == [row["question"] for row in QUESTIONS]
     assert [each.gold for each in strict] == [row["answer"] for row in QUESTIONS]
@@ -42,7 +44,7 @@ def test_lm_eval_samples_are_read_by_filter():
     assert any(a.answer != b.answer for a, b in zip(strict, flexible, strict=True))
     assert all(each.stated or not each.answer for each in flexible)
     with pytest.raises(InputError, match="has no filter 'none'"):
-        read_answers(LM_EVAL[0], ImportOptions(filter="none"))
+        read_answers(LM_EVAL[0], filter_name="none")
 
 
 def test_an_lm_eval_choice_is_the_most_likely_option():
@@ -65,8 +67,8 @@ def test_an_inspect_log_is_read_with_tokens_and_usage():
     assert {each.model for each in answers} == {"openai-api/local/smollm2-135m"}
     assert {each.score for each in answers} <= {0.0, 1.0}
     for each in answers:
-        assert len(each.tokens) == len(each.logprobs) > 0
-        assert "".join(each.tokens).strip() == each.text.strip()
+        assert all(token.logprob is not None for token in each.tokens)
+        assert "".join(token.text for token in each.tokens).strip() == each.text.strip() != ""
         assert each.usage.input and each.usage.output
         assert each.seconds > 0
 
@@ -75,9 +77,9 @@ def test_batch_output_is_read_without_failed_requests():
     answers = read_answers(FILES / "openai_batch.jsonl")
     assert [each.id for each in answers] == [row["id"] for row in QUESTIONS[:6]]
     first = answers[0]
-    assert first.text == "".join(first.tokens)
+    assert first.text == "".join(token.text for token in first.tokens)
     assert (first.model, first.score, first.query) == ("smollm2-135m", None, "")
-    assert first.logprobs[0] == -5.9004
+    assert first.tokens[0].logprob == -5.9004
     assert first.usage.output is not None
 
 
@@ -87,7 +89,9 @@ def test_batch_output_of_the_responses_api_is_read(tmp_path):
     body["usage"] = {"input_tokens": 3, "output_tokens": 2}
     rows = [{"custom_id": "a", "response": {"status_code": 200, "body": body}, "error": None}]
     (answer,) = read_answers(write(tmp_path / "b.jsonl", rows))
-    assert (answer.answer, answer.logprobs, answer.usage.input, answer.usage.output) == ("4", (-0.5,), 3, 2)
+    assert (answer.answer, answer.tokens, answer.usage.input, answer.usage.output) == (
+        "4", (Token("Answer: 4", -0.5),), 3, 2
+    )  # fmt: skip
 
 
 ROWS = [
@@ -129,26 +133,31 @@ def test_a_column_map_can_reach_into_objects(tmp_path):
         "score": "outputs.{model}.0.ok",
         "mean_probability": "p",
     }
-    (answer,) = read_answers(write(tmp_path / "t.jsonl", rows), ImportOptions(columns=columns, model="gpt-4.1"))
+    (answer,) = read_answers(write(tmp_path / "t.jsonl", rows), columns=columns, model="gpt-4.1")
     assert (answer.answer, answer.stated, answer.score, answer.model) == ("7", True, 1.0, "gpt-4.1")
     assert answer.mean_logprob == pytest.approx(math.log(0.5), abs=1e-4)
     with pytest.raises(InputError, match=r"t.jsonl has no column 'outputs.other.0.said' \(it has: q, outputs, p\)"):
-        read_answers(tmp_path / "t.jsonl", ImportOptions(columns=columns, model="other"))
+        read_answers(tmp_path / "t.jsonl", columns=columns, model="other")
 
 
 def test_rows_of_one_model_are_selected(tmp_path):
     rows = [{"row": i, "model": model, "correct": model == "b"} for i in range(3) for model in "ab"]
     path = write(tmp_path / "t.jsonl", rows)
-    found = read_answers(path, ImportOptions(model="b"))
+    found = read_answers(path, model="b")
     assert [(each.id, each.score, each.model) for each in found] == [(str(i), 1.0, "b") for i in range(3)]
     with pytest.raises(InputError, match="holds no answers of model 'c'"):
-        read_answers(path, ImportOptions(model="c"))
+        read_answers(path, model="c")
 
 
 def test_log_probabilities_without_tokens_become_their_mean(tmp_path):
     path = write(tmp_path / "t.jsonl", [{"text": "4", "token_logprobs": [-0.5, None, -1.5]}])
     (answer,) = read_answers(path)
-    assert (answer.mean_logprob, answer.tokens, answer.logprobs) == (-1.0, (), ())
+    assert (answer.mean_logprob, answer.tokens) == (-1.0, ())
+
+
+def test_tokens_without_log_probabilities_are_left_out(tmp_path):
+    (answer,) = read_answers(write(tmp_path / "t.jsonl", [{"text": "a b", "tokens": ["a", " b"]}]))
+    assert (answer.text, answer.tokens, answer.mean_logprob) == ("a b", (), None)
 
 
 @pytest.mark.parametrize(
@@ -185,9 +194,19 @@ def archive(header: str, sample: str = "{}") -> bytes:
     return file.getvalue()
 
 
+def encrypted(content: bytes) -> bytes:
+    """The archive with all its files marked as encrypted."""
+    changed = bytearray(content)
+    for start, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        for match in re.finditer(re.escape(start), content):
+            changed[match.start() + flags] |= 1
+    return bytes(changed)
+
+
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
+        ("x.eval", encrypted(archive("{}")), "cannot be read as inspect"),
         ("x.eval", b"no zip", "cannot be read as inspect"),
         ("x.eval", archive("{}"), "cannot be read as inspect"),
         ("x.eval", archive('{"eval": {"task": "t", "model": "m"}}', "no JSON"), "cannot be read as inspect"),
@@ -216,7 +235,7 @@ def test_missing_files_and_unknown_fields_are_named(tmp_path):
     with pytest.raises(InputError, match="no such file"):
         read_answers(tmp_path / "none.jsonl")
     with pytest.raises(InputError, match="unknown field 'txt'"):
-        read_answers(write(tmp_path / "t.jsonl", ROWS), ImportOptions(columns={"txt": "response"}))
+        read_answers(write(tmp_path / "t.jsonl", ROWS), columns={"txt": "response"})
 
 
 def test_questions_are_read_by_id():
@@ -231,8 +250,7 @@ def test_a_preference_is_read_as_a_score(tmp_path):
     ]
     path = write(tmp_path / "votes.jsonl", rows)
     sides = [
-        read_answers(path, ImportOptions(columns={"text": f"response_{side}", "score": f"winner:model_{side}"}))
-        for side in "ab"
+        read_answers(path, columns={"text": f"response_{side}", "score": f"winner:model_{side}"}) for side in "ab"
     ]
     assert [each.score for each in sides[0]] == [1.0, 0.0, 0.5, 0.5]
     assert [each.score for each in sides[1]] == [0.0, 1.0, 0.5, 0.5]
@@ -252,7 +270,7 @@ def test_an_empty_cell_is_a_missing_answer(tmp_path, suffix):
 def test_an_object_without_the_key_of_a_model_is_a_missing_answer(tmp_path):
     rows = [{"id": i, "outputs": {"a": "4"} if i == 0 else {"a": "4", "b": "5"}} for i in range(3)]
     path = write(tmp_path / "t.jsonl", rows)
-    found = read_answers(path, ImportOptions(columns={"text": "outputs.{model}"}, model="b"))
+    found = read_answers(path, columns={"text": "outputs.{model}"}, model="b")
     assert [each.id for each in found] == ["1", "2"]
 
 
@@ -262,15 +280,14 @@ def test_minus_infinity_is_a_log_probability(tmp_path):
         '{"text": "a", "answer_logprob": -Infinity}\n'
     )
     first, second = read_answers(tmp_path / "t.jsonl")
-    assert first.logprobs == (pytest.approx(math.log(1e-9), abs=1e-3), -0.5)
+    assert [token.logprob for token in first.tokens] == [pytest.approx(math.log(1e-9), abs=1e-3), -0.5]
     assert second.answer_logprob == pytest.approx(math.log(1e-9), abs=1e-3)
 
 
 def test_any_number_of_models_is_read_from_files_and_from_one_table(tmp_path):
     long = write(tmp_path / "long.jsonl", [{"id": i, "model": m, "text": m} for i in range(2) for m in "abc"])
     own = write(tmp_path / "own.jsonl", [{"id": 0, "text": "x"}])
-    found = read_models([str(long), f"d={own}", str(own)], ImportOptions(), lambda name: {})
+    found = read_models([str(long), f"d={own}", str(own)], lambda name: {})
     assert {name: len(own) for name, own in found.items()} == {
         "a": 2, "b": 2, "c": 2, "d": 1, "own": 1
     }  # fmt: skip
-    assert {each.model for own in found.values() for each in own} == {*"abcd", "own"}

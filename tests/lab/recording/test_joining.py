@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from odar.calibration_file import Calibration
-from odar.catalogue import Price
+from odar.catalogue import ModelCard, Price
 from odar.engine import Odar
 from odar.errors import InputError
 from odar.lab.recording.files import open_recording, write_recording
@@ -90,11 +90,13 @@ def test_ids_join_questions_whose_texts_have_other_encodings():
 def test_ids_that_begin_again_for_each_subject_lose_no_question(subjects):
     def answers(model):
         texts = [(str(i), f"{i} + {subject}?") for subject in range(subjects) for i in range(5)]
-        return [said(name, text, gold="4", model=model, output_usd=float(len(model))) for name, text in texts]
+        return [said(name, text, gold="4", output_usd=float(len(model))) for name, text in texts]
 
     models = {name: answers(name) for name in ("mini", "large")}
     found = import_models(Odar(panels.settings()), models, {}, {}, "mine")
     assert (len(found.items), len({item.key for item in found.items}), found.left_out) == (5 * subjects,) * 2 + (0,)
+    models = {(each.agent, each.model) for item in found.items for each in item.attempts}
+    assert models == {("fast", "mini"), ("slow", "large")} == set(found.models.items())
 
 
 def test_roles_follow_from_costs_and_families():
@@ -122,8 +124,9 @@ def test_a_grader_replaces_the_scores_of_the_files():
 def test_joined_answers_become_a_recording(tmp_path):
     fast = said("1", "What is 7 + 0 ?", gold="7", model="small", usage=Usage(1000, 0, 500), seconds=1.0)
     slow = said("1", "What is 7 + 0 ?", "7", model="large", output_usd=0.25, mean_logprob=-0.5)
+    cards = {name: ModelCard(name, "imported", name) for name in ("small", "large")}
     unknown = said("2", "And 8?", gold="8", model="small")
-    more = [slow, said("1", "What is 7 + 0 ?"), said("2", "And 8?", "8")]
+    more = [slow, said("1", "What is 7 + 0 ?", model="large"), said("2", "And 8?", "8", model="large")]
     joined = join_answers({"fast": [fast, unknown], "slow": more})
     items = to_items(joined, panels.Spread(), "mine", {"fast": Price(1.0, 0.1, 4.0)})
     first, second = items[0], items[1]
@@ -134,9 +137,10 @@ def test_joined_answers_become_a_recording(tmp_path):
     assert first.attempts[0].prompt_usd + first.attempts[0].output_usd == pytest.approx(0.003)
     assert first.attempts[1].output_usd == 0.25
     assert second.attempts[0].prompt_usd is None  # no usage, no cost
-    header = imported_header(Odar(panels.settings()), items, [], {"fast": Price(1.0, 0.1, 4.0)})
+    priced = {"fast": replace(cards["small"], price=Price(1.0, 0.1, 4.0)), "slow": cards["large"]}
+    header = imported_header(Odar(panels.settings()), items, [], priced)
     settings = header.to_settings()
-    assert (header.imported, header.samples, settings.models_of("slow")) == (True, 1, ("large", "slow"))
+    assert (header.imported, header.samples, settings.models_of("slow")) == (True, 1, ("large",))
     assert (settings.card("small").price, settings.card("large").price) == (Price(1.0, 0.1, 4.0), None)
     path = tmp_path / "x.jsonl.gz"
     write_recording(path, header, items)
@@ -152,9 +156,11 @@ def test_settings_that_were_fitted_to_other_models_are_not_imported(tmp_path):
     file.write_text(Calibration(settings=fitted).to_json())
     joined = join_answers({"fast": [said("1", "x", score=1)], "slow": [said("1", "x", score=1)]})
     odar = Odar(panels.settings(calibration=str(file)))
-    settings = imported_header(odar, to_items(joined, panels.Spread(), "mine", {}), [], {}).to_settings()
+    items = to_items(joined, panels.Spread(), "mine", {})
+    cards = {agent: ModelCard(agent, "imported", agent) for agent in ("fast", "slow")}
+    settings = imported_header(odar, items, [], cards).to_settings()
     assert odar.settings.policy == "slow"
     assert (settings.policy, settings.routing.dial, settings.routing.stages) == ("cascade", "balanced", ())
     kept = Odar(panels.settings(calibration=str(file), routing__dial="quality"))
-    header = imported_header(kept, to_items(joined, panels.Spread(), "mine", {}), [], {})
+    header = imported_header(kept, items, [], cards)
     assert header.to_settings().routing.dial == "quality"

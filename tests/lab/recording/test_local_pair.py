@@ -41,7 +41,7 @@ def test_every_item_has_all_answers_with_log_probabilities(items):
         for each in item.attempts:
             assert each.score is not None
             # llama.cpp reports one log-probability for a character of several tokens; more than this would not be fused
-            assert sum(logprob is None for logprob in each.logprobs) <= 0.2 * len(each.logprobs)
+            assert sum(token.logprob is None for token in each.tokens) <= 0.2 * len(each.tokens)
             assert each.tokens or not each.text
 
 

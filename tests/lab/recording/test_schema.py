@@ -26,24 +26,23 @@ def spoken(text="Answer: 4", logprob: float | None = -0.1):
     return Candidate(Step.SOLVE, "slow", "m", text, "4", (*tokens, Token("<eos>", -0.5, True)))
 
 
-def test_an_attempt_survives_json_and_restores_its_candidate():
+def test_an_attempt_survives_json():
     one = attempts_of([spoken(logprob=-0.123456)], 3, 2, Usage(10, 0, 5, 0), PRICE, 1.5)[0]
     assert attempt_from_json(json.loads(json.dumps(attempt_to_json(one)))) == one
-    again = one.candidate
-    assert (again.text, again.answer, again.step, again.agent) == ("Answer: 4", "4", Step.SOLVE, "slow")
-    assert again.tokens[0].logprob == -0.1235
-    assert again.tokens[-1].control
+    assert (one.text, one.answer, one.step, one.agent) == ("Answer: 4", "4", Step.SOLVE, "slow")
+    assert one.tokens[0].logprob == -0.1235
+    assert one.tokens[-1].control
 
 
 def test_numbers_stand_in_for_the_tokens():
     one = attempts_of([spoken()], 0, 0, Usage(), None, 0.0)[0]
     light = one.without_tokens()
-    energy = measure_energy(one.candidate.tokens, 0.1, None)
+    energy = measure_energy(one.tokens, 0.1, None)
     assert (light.figures.energy, light.figures.varentropy) == (energy.energy, energy.varentropy)
     assert (light.figures.total, light.figures.missing, light.tokens) == (2, 0, ())
     assert light.signals == recorded_signals(one) and light.without_tokens() is light
     assert attempt_to_json(one).keys().isdisjoint({"figures", "signals"})
-    assert light.figures == token_figures(light.candidate) == token_figures(one.candidate)
+    assert light.figures == token_figures(light) == token_figures(one)
     silent = attempts_of([spoken(logprob=None)], 0, 0, Usage(), None, 0.0)[0].without_tokens()
     assert silent.figures.energy is None
     assert missing_share([silent.figures]) == 1.0

@@ -6,7 +6,7 @@ import pytest
 
 from odar.cli.runs import read_body
 from odar.errors import InputError
-from odar.lab.recording.traffic import Traffic, chat_body, read_traffic
+from odar.lab.recording.traffic import chat_body, read_traffic
 
 
 def turn(text, role="user"):
@@ -64,13 +64,13 @@ def test_labels_are_read(tmp_path):
         {"messages": [turn("What is 3 + 3?")], "expected": ["6", "six"]},
     ]
     traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_body)
-    assert [task.gold for task in traffic.tasks] == [["4"], ["6", "six"]]
+    assert [task.gold for task in traffic.compared] == [["4"], ["6", "six"]]
 
 
 def test_a_random_part_of_a_long_log_is_parsed(tmp_path):
     rows = [{"messages": [turn(f"What is {i} + 1?")]} for i in range(3000)]
     traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_body, drawn=300)
-    numbers = [int(task.query.text.split()[2]) for task in traffic.tasks]
+    numbers = [int(task.query.text.split()[2]) for task in traffic.compared]
     assert (traffic.rows, len(numbers)) == (3000, 300)
     assert 1200 < sum(numbers) / len(numbers) < 1800  # from all parts of the log
     listed = tmp_path / "log.json"
@@ -93,7 +93,3 @@ def test_a_log_without_requests_is_named(tmp_path, content, why):
         read_traffic(tmp_path / "log.jsonl", read_body)
     with pytest.raises(InputError, match="no such file"):
         read_traffic(tmp_path / "none.jsonl", read_body)
-
-
-def test_kinds_that_are_not_compared_are_apart():
-    assert Traffic(0, ()).compared == [] and Traffic(0, ()).others == []

@@ -59,7 +59,7 @@ class RecordedAgents(Provider):
         self.bodies.append(chat_body(request))
         said = self.take(request.model, step_of(request), request.n)
         output = sum(each.usage.output for each in said)
-        completions = tuple(Completion(each.text, each.candidate.tokens, each.finish) for each in said)
+        completions = tuple(Completion(each.text, each.tokens, each.finish) for each in said)
         return Reply(completions, Usage(said[0].usage.input, 0, output, 0), request.model)
 
     async def check(self, model=""):
@@ -99,7 +99,7 @@ async def decide_until_stop(odar, item):
         for ask, body in step.requests.items():
             bodies.append(body)
             for said in agents.take(body["model"], ask.step.value, ask.samples):
-                logprobs = [{"token": token.text, "logprob": token.logprob} for token in said.candidate.tokens]
+                logprobs = [{"token": token.text, "logprob": token.logprob} for token in said.tokens]
                 answers.append({"agent": ask.agent, "text": said.text, "finish": said.finish, "logprobs": logprobs})
 
 

@@ -8,7 +8,7 @@ import pytest
 from odar.errors import InputError, OdarError, SettingsError, UnknownName
 from odar.lab.replay.outcomes import Outcomes, best_mixture, cost_at_accuracy, upper_hull
 from odar.lab.replay.policies import run_policies, run_policy, suites
-from odar.lab.replay.table import load_table
+from odar.lab.replay.table import ReplayTable, load_table
 from odar.policy.fusion_rules import RULES, free_energy_rule
 from support.panels import handmade_panel, synthetic_panel
 
@@ -22,7 +22,7 @@ def table(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def outcomes(table):
-    return {spec: found for spec, found in run_policies(table, ["all"]) if isinstance(found, Outcomes)}
+    return run_policies(table, ["all"])[0]
 
 
 def outcome(cost, accuracy, items=100):
@@ -137,6 +137,14 @@ def test_suites_contain_only_policies_that_the_recording_supports(tmp_path):
     assert run_policy(small, "cascade:dial=0.1").calls.max() == 2  # stages without answers are left out
 
 
+def test_a_recording_of_one_agent_can_be_replayed(table):
+    items = [replace(item, attempts=item.attempts[:1]) for item in table.items]
+    alone = ReplayTable(items, table.settings, table.prompts)
+    assert run_policy(alone, "single-fast").score.tolist() == run_policy(table, "single-fast").score.tolist()
+    with pytest.raises(InputError, match="'0' is not a number of samples"):
+        run_policy(alone, "always-hard")
+
+
 @pytest.mark.parametrize(
     ("spec", "error", "message"),
     [
@@ -151,8 +159,9 @@ def test_suites_contain_only_policies_that_the_recording_supports(tmp_path):
         ("odar:n=-1", SettingsError, "must be at least 1"),
         ("odar:lambda=-0.5", SettingsError, "must be at least 0"),
         ("best-of-n:n=99", InputError, "the recording holds 9"),
-        ("best-of-n:n=0", InputError, "at least 1 sample is needed"),
-        ("best-of-n:n=x", InputError, "n = 'x' is not a number"),
+        ("best-of-n:n=0", InputError, "not a number of samples, at least 1"),
+        ("best-of-n:n=x", InputError, "n = 'x' is not a number of samples"),
+        ("single-fast:n=2", UnknownName, "unknown policy 'single-fast"),
         ("best-of-n:k=3", UnknownName, "unknown option of best-of-n 'k'"),
         ("fast,third", UnknownName, "unknown agent 'third'"),
     ],

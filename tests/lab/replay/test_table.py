@@ -17,6 +17,7 @@ from odar.lab.replay.table import ReplayTable, load_table, load_tables
 from odar.policy.base import FixedPolicy
 from odar.policy.belief import Belief
 from odar.policy.dial import Dial
+from odar.policy.fusion import Fusion
 from odar.policy.paper import PaperPolicy
 from odar.types import FAST, SLOW, Stage, Step
 from support.panels import calibration, collect_panel, handmade_panel, header, synthetic_panel
@@ -94,6 +95,14 @@ def test_samples_are_taken_in_recorded_order_from_any_first_one(tmp_path):
     assert mean_outcomes(runs).score.tolist() == [0.4]
     assert run_policy(table, "single-slow").score.tolist() == [0.4]
     assert table.walk(FixedPolicy.parse("slow*2"), first_sample=4).best.tolist() == [1]
+
+
+def test_every_fusion_rule_has_winners_of_its_own(tmp_path):
+    """A rule that is used once is freed, and the next one may take its place in memory."""
+    table = table_of(tmp_path, ["4", "4", "5", "5", "4", "4", "4"], energies=[[0.5, 0.5, 0.1, *[0.5] * 4]])
+    everything = FixedPolicy((table.all_answers,))
+    scores = [table.walk(everything, fusion=Fusion(name)).score.item() for name in ["majority", "fep"] * 10]
+    assert scores == [1, 0] * 10
 
 
 def test_a_policy_that_asks_for_more_than_was_recorded_is_rejected(tmp_path):

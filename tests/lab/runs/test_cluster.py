@@ -140,7 +140,7 @@ async def test_items_of_a_lost_node_are_repeated(cluster, tmp_path):
         (tmp_path / "end").touch()
         done = await running
         assert (done.done, done.failed) == (4, 0)
-        assert machine.node_id not in {row["node"] for row in journal.rows()}
+        assert machine.node_id not in {row["node"] for row in journal.rows(journal.entries)}
 
 
 @needs_ray

@@ -172,7 +172,7 @@ class TestHeader:
         assert lines[0] == HEADER
         assert [line["id"] for line in lines[1:]] == ["a", "b", "c"]
         with Journal(out, HEADER) as journal:
-            assert [each["id"] for each in journal.rows()] == ["a", "b", "c"]
+            assert [each["id"] for each in journal.rows(journal.entries)] == ["a", "b", "c"]
             assert [each["id"] for each in journal.rows(["c", "x", "a"])] == ["c", "a"]
 
     @pytest.mark.parametrize("cut", [1, 10, 35])

@@ -30,7 +30,6 @@ def opens(work):
 
 async def sent_by(work, known=None):
     worker = RayWorker(opens(work))
-    await worker.open()
     return [message async for message in worker.do(ITEM, known or {})]
 
 
@@ -47,7 +46,6 @@ async def test_parts_kept_while_a_message_is_being_sent_are_not_lost():
         return DONE
 
     worker = RayWorker(opens(work))
-    await worker.open()
     messages = []
     async for message in worker.do(ITEM, {}):
         messages.append(message)
@@ -69,7 +67,6 @@ async def test_kept_parts_are_sent_before_an_exception():
         raise RuntimeError("a bug")
 
     worker, messages = RayWorker(opens(work)), []
-    await worker.open()
     with pytest.raises(RuntimeError, match="a bug"):
         async for message in worker.do(ITEM, {}):
             messages.append(message)
@@ -87,7 +84,6 @@ async def test_an_abandoned_item_is_cancelled():
             ended.set()
 
     worker = RayWorker(opens(work))
-    await worker.open()
     stream = worker.do(ITEM, {})
     assert await anext(stream) == ("x", 1)
     await stream.aclose()
@@ -102,7 +98,6 @@ async def test_items_run_concurrently():
         return DONE
 
     worker = RayWorker(opens(work))
-    await worker.open()
 
     async def one():
         return [message async for message in worker.do(ITEM, {})]
@@ -116,7 +111,6 @@ async def test_closing_the_worker_closes_its_work():
 
     opened = opens(work)
     worker = RayWorker(opened)
-    await worker.open()
     assert [message async for message in worker.do(ITEM, {})] == [DONE]
     assert not opened.closed
     await worker.close()

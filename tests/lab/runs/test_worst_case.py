@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from odar.conversation import ChatParameters, Tool
 from odar.engine import Odar
-from odar.lab.runs.limits import REQUESTS, TOKENS
-from odar.lab.runs.needs import used_amounts, worst_case
+from odar.lab.runs.limits import REQUESTS, TOKENS, used_amounts, worst_case
 from odar.types import Ask, Call, Query, Step, Usage
 from support import panels
 from support.scripted import ScriptedProvider, completion
@@ -45,6 +45,18 @@ def test_requests_add_up(odar, text):
     needs, cost = worst_case(odar, query, ASKS)
     assert cost == pytest.approx(sum(each for _, each in apart))
     assert needs == sum((found for found, _ in apart), Counter())
+
+
+def test_descriptions_of_tools_and_long_drafts_count(odar):
+    verify = [Ask("slow", verify=True)]
+    tool = Tool("look_up", "Finds a word. " * 50)
+    with_tool = Query("What is 7 ?", parameters=ChatParameters(tools=(tool,)))
+    (plain, plain_usd), (tools, tools_usd) = (
+        worst_case(odar, query, verify) for query in (Query("What is 7 ?"), with_tool)
+    )
+    assert tools["slow", TOKENS] >= plain["slow", TOKENS] + len(tool.description) and tools_usd > plain_usd
+    poem, _ = worst_case(odar, Query("Write a poem about rain."), verify)
+    assert poem["slow", TOKENS] > 2 * odar.settings.limits.max_tokens  # the draft and the answer
 
 
 @settings(max_examples=20, deadline=None)

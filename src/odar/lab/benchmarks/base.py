@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
@@ -13,11 +13,10 @@ from typing import Any
 
 from odar.errors import GradedElsewhere, InputError, UnknownName
 from odar.files import install_command
-from odar.formats import load_json
 from odar.lab.adversarial import ATTACKS
-from odar.lab.benchmarks.rows import TASKS_AND_GRADERS, MakeTasks, Row
+from odar.lab.benchmarks.rows import TASKS_AND_GRADERS, MakeTasks
 from odar.lab.graders.mathematics import Verifier, proof_score
-from odar.lab.recording.files import read_table, report_damage
+from odar.lab.recording.files import read_table
 from odar.lab.recording.questions import question_set, starter_questions
 from odar.lab.recording.schema import Task, TaskSet
 from odar.registry import Registry
@@ -54,141 +53,105 @@ def _refuse_to_score(elsewhere: str, task: Task, response: str, answer: str) -> 
     raise GradedElsewhere(elsewhere)
 
 
-PARQUET_BRANCH = "refs/convert/parquet"
+_PARQUET_BRANCH = "refs/convert/parquet"
 """The branch with the Parquet copy that the hub makes of a dataset."""
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """Yield the rows of a Parquet, CSV, JSON or JSONL file.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubFiles:
+    """The files with the rows of a benchmark, and what makes tasks of them."""
 
-    Raises:
-        InputError: the file cannot be read, or its content does not match its suffix.
-    """
-    if path.suffix in (".parquet", ".csv", ".jsonl"):
-        yield from read_table(path)
-        return
-    with report_damage(path, f"is damaged or not {path.suffix[1:]}", remedy=""):
-        body = load_json(path.read_text(encoding="utf-8"))
-        yield from body["examples"] if isinstance(body, dict) else body  # BIG-bench has an object, others a list
-
-
-@dataclass(frozen=True, slots=True)
-class Hub:
-    """Some files of a dataset on the hub."""
-
-    id: str
+    name: str
+    make_tasks: MakeTasks
+    hub: Sequence[str]
+    """Datasets on the hub."""
     files: Sequence[str] = ("default/test/*.parquet",)
     """Patterns, `config/split/*.parquet` in the Parquet copy that the hub makes of a dataset."""
     converted: bool = True
     """Whether the hub has such a copy; otherwise the patterns are of the dataset's own files."""
     gated: bool = False
+    local: Sequence[str] = ()
+    """Patterns of files in a folder that have another layout than the hub's."""
 
-    def __str__(self) -> str:
-        return f"hub:{self.id} ({', '.join(self.files)})"
+    @property
+    def source(self) -> str:
+        return "; ".join(f"hub:{dataset} ({', '.join(self.files)})" for dataset in self.hub)
 
-    def download(self) -> Path:
-        """Download the files that are not in the cache, and return their folder.
+    def load(self, folder: Path | None = None) -> Iterator[Task]:
+        """Yield tasks, from FOLDER/NAME (the hub's layout), from local files in FOLDER, or else from the hub.
 
         Raises:
-            InputError: the dataset is gated, unknown or unreachable; the message names the remedy.
+            InputError: no files, no access, or rows that lack a field; the message names the remedy.
         """
+        seen: set[str] = set()
+        numbers: Counter[str] = Counter()
+        for group, path in self._find(folder) if folder else self._download():
+            for row in read_table(path):
+                number = numbers[group]
+                numbers[group] += 1
+                try:
+                    made = self.make_tasks(row, group, number)
+                except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+                    what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
+                    message = f"{self.name}: row {number} of {path} {what}; is it another version?"
+                    raise InputError(message) from error
+                for task in made if isinstance(made, list) else [made]:
+                    if task.id in seen:
+                        raise InputError(f"{self.name}: two tasks have the id {task.id!r} (the second in {path})")
+                    seen.add(task.id)
+                    yield task
+        if not seen:
+            raise InputError(f"{self.name}: its files hold no tasks ({folder or self.source})")
+
+    def _download(self) -> Iterator[tuple[str, Path]]:
+        """The files on the hub, each with its config; what is in the cache is not downloaded again."""
         try:
             from huggingface_hub import snapshot_download
         except ModuleNotFoundError:
-            raise InputError(f"loading {self.id} from the hub needs: {install_command('evals')}") from None
-        revision = PARQUET_BRANCH if self.converted else None
-        try:
-            found = snapshot_download(self.id, repo_type="dataset", revision=revision, allow_patterns=[*self.files])
-        except Exception as error:  # its own errors, and those of its HTTP library
-            by_hand = f"on a machine that reaches the hub, run `{self.command('DIR/NAME')}`, and load from DIR"
-            hint = f"{self.terms}; {by_hand}" if self.gated else by_hand
-            raise InputError(f"{self.id} cannot be downloaded ({type(error).__name__}): {hint}") from error
-        return Path(found)
+            raise InputError(f"loading {self.hub[0]} from the hub needs: {install_command('evals')}") from None
+        revision = _PARQUET_BRANCH if self.converted else None
+        for dataset in self.hub:
+            try:
+                root = snapshot_download(
+                    dataset, repo_type="dataset", revision=revision, allow_patterns=[*self.files]
+                )
+            except Exception as error:  # its own errors, and those of its HTTP library
+                why = f"{dataset} cannot be downloaded ({type(error).__name__})"
+                raise InputError(f"{why}: {self._remedy(dataset, 'DIR/NAME')}, and load from DIR") from error
+            yield from self._matches(Path(root))
 
-    @property
-    def terms(self) -> str:
-        """The steps that give access to a gated dataset."""
-        return f"accept its terms at huggingface.co/datasets/{self.id}, then set HF_TOKEN"
+    def _find(self, folder: Path) -> list[tuple[str, Path]]:
+        """The files in a folder, each with its config or its name."""
+        roots = [folder / (self.name if len(self.hub) == 1 else dataset) for dataset in self.hub]
+        if found := [pair for root in roots for pair in self._matches(root)]:
+            return found
+        for patterns in (self.local, (f"{self.name}/*.parquet",), (f"{self.name}/*.jsonl",)):
+            if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
+                return found
+        looked = ", ".join([*(f"{self.name}/{pattern}" for pattern in self.files), *self.local])
+        remedy = self._remedy(self.hub[0], str(roots[0]))
+        raise InputError(f"{self.name} is not in {folder} (looked for {looked}): {remedy}")
 
-    def command(self, target: str) -> str:
-        """The command that downloads the files into a folder.
-
-        >>> Hub("a/b", ["c.csv"], converted=False).command("b")
-        "hf download a/b --repo-type dataset --include 'c.csv' --local-dir b"
-        """
-        branch = f" --revision {PARQUET_BRANCH}" if self.converted else ""
-        includes = "".join(f" --include '{pattern}'" for pattern in self.files)
-        return f"hf download {self.id} --repo-type dataset{branch}{includes} --local-dir {target}"
-
-    def find(self, root: Path) -> list[tuple[str, Path]]:
-        """The files of a downloaded folder, each with its config, in a fixed order."""
+    def _matches(self, root: Path) -> list[tuple[str, Path]]:
         paths = [path for pattern in self.files for path in sorted(root.glob(pattern))]
         return [(path.relative_to(root).parts[0], path) for path in paths]
 
-
-def _load_rows(
-    name: str, hubs: Sequence[Hub], local: Sequence[str], make_tasks: MakeTasks, folder: Path | None = None
-) -> Iterator[Task]:
-    """Yield tasks, from FOLDER/NAME (the hub's layout), from local files in FOLDER, or else from the hub.
-
-    Raises:
-        InputError: no files, no access, or rows that lack a field; the message names the remedy.
-    """
-    seen: set[str] = set()
-    numbers: Counter[str] = Counter()
-    for group, path in _find_files(name, hubs, local, folder):
-        for row in read_rows(path):
-            number = numbers[group]
-            numbers[group] += 1
-            try:
-                made = make_tasks(row, group, number)
-            except (InputError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-                what = f"has no field {error}" if isinstance(error, KeyError) else f"does not fit: {error}"
-                message = f"{name}: row {number} of {path} {what}; is it another version?"
-                raise InputError(message) from error
-            for task in made if isinstance(made, list) else [made]:
-                if task.id in seen:
-                    raise InputError(f"{name}: two tasks have the id {task.id!r} (the second in {path})")
-                seen.add(task.id)
-                yield task
-    if not seen:
-        raise InputError(f"{name}: its files hold no tasks ({folder or '; '.join(map(str, hubs))})")
+    def _remedy(self, dataset: str, target: str) -> str:
+        """How to get the files into a folder, with access to a gated dataset."""
+        terms = f"accept its terms at huggingface.co/datasets/{dataset}, then set HF_TOKEN; " if self.gated else ""
+        branch = f" --revision {_PARQUET_BRANCH}" if self.converted else ""
+        includes = "".join(f" --include '{pattern}'" for pattern in self.files)
+        command = f"hf download {dataset} --repo-type dataset{branch}{includes} --local-dir {target}"
+        return f"{terms}on a machine that reaches the hub, run `{command}`"
 
 
-def _find_files(
-    name: str, hubs: Sequence[Hub], local: Sequence[str], folder: Path | None
-) -> list[tuple[str, Path]]:
-    """The files of a benchmark, each with its config or its name."""
-    if folder is None:
-        return [pair for hub in hubs for pair in hub.find(hub.download())]
-    roots = [folder / (name if len(hubs) == 1 else hub.id) for hub in hubs]
-    if found := [pair for hub, root in zip(hubs, roots, strict=True) for pair in hub.find(root)]:
-        return found
-    for patterns in (local, (f"{name}/*.parquet",), (f"{name}/*.jsonl",)):
-        if found := [(path.stem, path) for pattern in patterns for path in sorted(folder.glob(pattern))]:
-            return found
-    looked = [*(f"{name}/{pattern}" for pattern in hubs[0].files), *local]
-    first = f"{hubs[0].terms}, then " if hubs[0].gated else ""
-    raise InputError(
-        f"{name} is not in {folder} (looked for {', '.join(looked)}): "
-        f"{first}fetch it with `{hubs[0].command(str(roots[0]))}`"
-    )
-
-
-def _from_table(name: str, table: Mapping[str, Any]) -> Benchmark:
+def _from_table(name: str, table: dict[str, Any]) -> Benchmark:
     """The benchmark that a table of benchmarks.toml describes."""
     make_tasks, score = TASKS_AND_GRADERS[name]
-    ids = table["hub"] if isinstance(table["hub"], list) else [table["hub"]]
-    hubs = [
-        Hub(each, **{key: table[key] for key in ("files", "converted", "gated") if key in table}) for each in ids
-    ]
-    return Benchmark(
-        name=name,
-        load=partial(_load_rows, name, hubs, table.get("local", ()), make_tasks),
-        score=score or partial(_refuse_to_score, str(table["elsewhere"])),
-        source="; ".join(map(str, hubs)),
-        **{key: value for key, value in table.items() if key not in ("hub", "files", "converted", "local")},
-    )
+    own = {key: table.pop(key) for key in ("hub", "files", "converted", "local") if key in table}
+    data = HubFiles(name=name, make_tasks=make_tasks, gated=table.get("gated", False), **own)
+    score = score or partial(_refuse_to_score, table["elsewhere"])
+    return Benchmark(name=name, load=data.load, score=score, source=data.source, **table)
 
 
 class Benchmarks(Registry[Benchmark]):
@@ -231,6 +194,5 @@ _STARTER = Benchmark(
 _TABLES = tomllib.loads(resources.files("odar.lab.benchmarks").joinpath("benchmarks.toml").read_text("utf-8"))
 _SHIPPED = {**{name: _from_table(name, table) for name, table in _TABLES.items()}, "starter": _STARTER}
 BENCHMARKS = Benchmarks("benchmark", _SHIPPED, "odar.benchmarks")
-"""Benchmarks by name."""
 NAMES = tuple(_SHIPPED)
 """The benchmarks that ship with ODAR, in the order of the paper's table."""

@@ -18,11 +18,10 @@ from odar.inputs import image_from_bytes
 from odar.lab.graders.ifeval import CHECKS, check_instructions
 from odar.lab.graders.livebench import instruction_score
 from odar.lab.graders.livebench import livebench as score_ground_truth
-from odar.lab.graders.mathematics import math_equal, number_match, within_tolerance
+from odar.lab.graders.mathematics import math_equal, number_match
 from odar.lab.graders.text import (
     LETTERS,
     bigbench,
-    choice_match,
     chosen_letter,
     exact_match,
     f1,
@@ -61,7 +60,7 @@ def choice_task(
 
 
 def score_choice(task: Task, response: str, answer: str) -> float:
-    return choice_match(task.gold["letter"], answer, task.gold["options"])
+    return float(chosen_letter(answer, task.gold["options"]) == task.gold["letter"])
 
 
 def shuffle_options(right: str, wrong: Sequence[str], key: str) -> tuple[list[str], str]:
@@ -198,7 +197,7 @@ def score_mathvista(task: Task, response: str, answer: str) -> float:
         return score_choice(task, response, answer)
     if gold["type"] in ("integer", "float"):
         tolerance = 0.5 * 10 ** -int(gold["precision"] or 0) if gold["type"] == "float" else 0
-        return within_tolerance(gold["answer"], answer, tolerance)
+        return number_match(gold["answer"], answer, tolerance)
     return exact_match([gold["answer"]], answer)
 
 
@@ -377,33 +376,29 @@ def swe_bench(row: Row, group: str, number: int) -> Task:
     return Task(row["instance_id"], Query(text), row["instance_id"], row["repo"])
 
 
-def _by_gold(compare: Callable[[Any, str], float]) -> Grader:
-    """A grader that compares only the gold with the answer; it can be pickled, for Ray."""
-    return partial(_compare_with_gold, compare)
-
-
-def _compare_with_gold(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+def score_answer(compare: Callable[[Any, str], float], task: Task, response: str, answer: str) -> float:
+    """Compare only the gold with the answer; a `partial` of it is a grader that can be pickled, for Ray."""
     return compare(task.gold, answer)
 
 
 TASKS_AND_GRADERS: dict[str, tuple[MakeTasks, Grader | None]] = {
-    "math": (math, _by_gold(math_equal)),
-    "gsm8k": (gsm8k, _by_gold(number_match)),
+    "math": (math, partial(score_answer, math_equal)),
+    "gsm8k": (gsm8k, partial(score_answer, number_match)),
     "imo_2025": (imo_2025, None),
     "mathvista": (mathvista, score_mathvista),
     "arc_challenge": (arc_challenge, score_choice),
     "openbookqa": (arc_challenge, score_choice),
-    "boolq": (boolq, _by_gold(yes_no_match)),
-    "strategyqa": (strategyqa, _by_gold(yes_no_match)),
+    "boolq": (boolq, partial(score_answer, yes_no_match)),
+    "strategyqa": (strategyqa, partial(score_answer, yes_no_match)),
     "mmlu_pro": (mmlu_pro, score_choice),
     "gpqa": (gpqa, score_choice),
-    "hotpotqa": (hotpotqa, _by_gold(f1)),
-    "musique": (musique, _by_gold(f1)),
+    "hotpotqa": (hotpotqa, partial(score_answer, f1)),
+    "musique": (musique, partial(score_answer, f1)),
     "scienceqa": (scienceqa, score_choice),
     "aokvqa": (aokvqa, score_choice),
     "mmmu_pro": (mmmu_pro, score_choice),
-    "bbh": (bbh, _by_gold(bigbench)),
-    "bbeh": (bbeh, _by_gold(bigbench)),
+    "bbh": (bbh, partial(score_answer, bigbench)),
+    "bbeh": (bbeh, partial(score_answer, bigbench)),
     "truthfulqa": (truthfulqa, score_choice),
     "hle": (hle, score_hle),
     "swe_bench": (swe_bench, None),

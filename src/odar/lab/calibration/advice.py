@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from odar.calibration_file import Calibration, Setting
-from odar.call_prices import call_prices
 from odar.errors import InputError
-from odar.lab.calibration.compare import Goal, best_choice, compare, fixed_choices, walk_all
+from odar.lab.calibration.compare import Comparison, Goal, best_choice, compare, fixed_choices, walk_all
 from odar.lab.calibration.fit import MIN_BELIEF, answers_of, fit_calibration
 from odar.lab.calibration.items import MIN_ITEMS, is_slow, scored_items, with_one_slow_answer
 from odar.lab.intervals import Interval, bootstrap_mean, wilson_interval
 from odar.lab.recording.schema import Attempt, ItemKey, RecordedItem, Task
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.table import ReplayTable
-from odar.planning import make_plan
-from odar.policy.arrays import Array, Bools
+from odar.planning import make_plan, value_of
+from odar.policy.arrays import Bools
 from odar.policy.belief import Belief
 from odar.policy.dial import NAMES, Dial
 from odar.policy.kinds import Kind, request_kind
@@ -41,27 +40,17 @@ LEAD = 0.5
 """Standard errors by which a cascade must lead every fixed choice to be recommended."""
 
 
-@dataclass(frozen=True, slots=True)
-class Advice:
-    """Every choice on the same questions, and the one that is worth most at the user's dial."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice(Comparison):
+    """A comparison by right answers or by the same answer as slow; the strata are kinds of questions."""
 
-    choices: tuple[Outcomes, ...]
-    """From the cheapest to the most expensive; `score` is right, or the same answer as slow."""
-    best: Outcomes
-    goal: Goal
     labelled: bool
     repeated: Bools
     """Which questions slow answered twice; if none, its agreement with itself is unknown."""
-    kinds: tuple[str, ...]
-    """The kind of each question."""
     table: ReplayTable
     """The questions, with the settings and the calibration that the choices were estimated with."""
-    left_out: int = 0
+    left_out: int
     """Questions whose reference was cut off or empty."""
-
-    @property
-    def slow(self) -> Outcomes:
-        return next(choice for choice in self.choices if choice.name == SLOW)
 
     @property
     def repeats(self) -> int:
@@ -76,44 +65,40 @@ class Advice:
             return Interval(np.nan, np.nan, np.nan)
         if self.repeats and (choice.score != 1).sum() < MIN_DIFFERING:
             # resampling hardly varies: as if only the questions with two samples were known
-            return wilson_interval(min(1.0, max(0.0, float(choice.score.mean()))), self.repeats)
-        found = bootstrap_mean(choice.score, strata=self.kinds, shares=not self.repeats)
+            return wilson_interval(min(1.0, max(0.0, choice.mean_score)), self.repeats)
+        found = bootstrap_mean(choice.score, strata=self.strata, shares=not self.repeats)
         return Interval(*(min(1.0, max(0.0, each)) for each in found))
 
     def saving(self, choice: Outcomes) -> Interval:
         """The share of slow's cost that a choice saves; the interval is that of a ratio of means, linearised."""
         cost = choice.cost_usd
         slow = self.slow.cost_usd
-        ratio = cost.mean() / slow.mean()
+        ratio = self.cost(choice)
         values = 1 - ratio - (cost - ratio * slow) / slow.mean()
-        return bootstrap_mean(values, strata=self.kinds, shares=False)
-
-    def excess(self, choice: Outcomes) -> Interval:
-        """By how much less often than slow itself a choice gives slow's answer, or is right."""
-        return bootstrap_mean(self.slow.score - choice.score, strata=self.kinds, shares=False)
+        return bootstrap_mean(values, strata=self.strata, shares=False)
 
     def by_kind(self) -> dict[str, Advice]:
-        kinds = np.array(self.kinds)
-        masks = {str(kind): kinds == kind for kind in sorted(set(self.kinds))}
+        kinds = np.array(self.strata)
+        masks = {str(kind): kinds == kind for kind in sorted(set(self.strata))}
         return {kind: self.part(mask) for kind, mask in masks.items() if mask.sum() >= MIN_KIND}
 
     def part(self, rows: Bools) -> Advice:
-        choices = [each.rows(rows) for each in self.choices]
-        kinds = tuple(np.array(self.kinds)[rows].tolist())
-        return replace(self, choices=tuple(choices), kinds=kinds, repeated=self.repeated[rows])
+        choices = tuple(each.rows(rows) for each in self.choices)
+        strata = tuple(np.array(self.strata)[rows].tolist())
+        return replace(self, choices=choices, strata=strata, repeated=self.repeated[rows])
 
-    def to_rows(self) -> list[dict[str, Any]]:
+    def to_rows(self, choices: Sequence[Outcomes] | None = None) -> list[dict[str, Any]]:
         return [
             {
                 "choice": each.name,
                 "settings": dict(each.settings),
-                "usd_per_1000": 1000 * float(each.cost_usd.mean()),
+                "usd_per_1000": 1000 * each.mean_usd,
                 "saving": self.saving(each),
                 "score": self.score(each),
                 "calls": float(each.calls.mean()),
                 "best": each.name == self.best.name,
             }
-            for each in self.choices
+            for each in choices or self.choices
         ]
 
     def sentence(self) -> str:
@@ -124,12 +109,12 @@ class Advice:
             return f"Use the cascade at dial {best.settings['routing.dial']}: {self._figures(best, slow)}."
         model = settings.agent(best.name).model if best.name in settings.agent_names else best.name
         cascades = [each for each in self.choices if each.is_cascade]
-        nearest = max(cascades, key=lambda each: float(self.goal.worth(each).mean()))
+        nearest = max(cascades, key=self.goal.mean_worth)
         alone = f"No cascade pays here: use {model} alone"
         if best.name != SLOW:
             alone += f": {self._figures(best, slow)}"
-        points = 100 * (float(best.score.mean()) - float(nearest.score.mean()))
-        dearer = 100 * float(nearest.cost_usd.mean() - best.cost_usd.mean()) / float(self.slow.cost_usd.mean())
+        points = 100 * (best.mean_score - nearest.mean_score)
+        dearer = 100 * (self.cost(nearest) - self.cost(best))
         what = "is right" if self.labelled else f"gives {slow}'s answer"
         change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
         cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
@@ -138,7 +123,7 @@ class Advice:
         if abs(points) < 0.05 and abs(dearer) < 0.5:
             why = f"the nearest cascade ({nearest.settings['routing.dial']}) asks {model} too, nearly every time"
         chance = ""
-        if self.goal.worth(nearest).mean() > self.goal.worth(best).mean():
+        if self.goal.mean_worth(nearest) > self.goal.mean_worth(best):
             chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
         return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
 
@@ -146,8 +131,8 @@ class Advice:
         saved = percent(self.saving(choice), digits=0)
         found = f"saves {saved}" if self.saving(choice).value >= 0 else f"costs {saved.replace('-', '')} more"
         if self.labelled:
-            gap = self.excess(choice)
-            against = f"{-100 * gap.value:+.1f} points [{-100 * gap.high:+.1f}, {-100 * gap.low:+.1f}]"
+            gain = self.gain(choice)
+            against = f"{100 * gain.value:+.1f} points [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}]"
             return f"{found}, right in {percent(self.score(choice))}, {against} against {slow}"
         itself = f"; how often {slow} repeats itself is unknown"
         if self.repeats:
@@ -204,14 +189,21 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         again = [item for item in items if sum(map(is_slow, item.attempts)) > 1]
         twice = {item.key: item for item in scored_items(again).items} if again else {}
         table, choices = _without_labels(table, twice)
-    choices = sorted(choices, key=lambda choice: float(choice.cost_usd.mean()))
+    choices = sorted(choices, key=lambda choice: choice.mean_usd)
     # the one that is worth most
     slow = next(choice for choice in choices if choice.name == SLOW)
-    goal = Goal(dial, float(slow.cost_usd.mean()))
+    goal = Goal(dial, slow.mean_usd)
     best = best_choice(choices, goal, lead=LEAD)
-    repeated = np.array([item.key in twice for item in found])
-    kinds = tuple(map(kind_of, found))
-    return Advice(tuple(choices), best, goal, scored.labelled, repeated, kinds, table, len(items) - len(found))
+    return Advice(
+        tuple(choices),
+        best,
+        goal,
+        tuple(map(kind_of, found)),
+        labelled=scored.labelled,
+        repeated=np.array([item.key in twice for item in found]),
+        table=table,
+        left_out=len(items) - len(found),
+    )
 
 
 def _with_labels(table: ReplayTable, dial: str) -> tuple[ReplayTable, list[Outcomes]]:
@@ -298,8 +290,8 @@ def advise_second(
     for agent, model in (*candidates.items(), (None, "none")):
         advice = advise(*with_second(items, settings, agent, model), prompts, dial)
         cascades = [each for each in advice.choices if each.is_cascade]
-        worth = max(float(advice.goal.worth(each).mean()) for each in cascades)
-        found.append((model, 100 * (worth - float(advice.goal.worth(advice.slow).mean())), advice))
+        worth = max(map(advice.goal.mean_worth, cascades)) - advice.goal.mean_worth(advice.slow)
+        found.append((model, 100 * worth, advice))
     _, _, best = max(found, key=lambda each: each[1])
     return best, {model: points for model, points, _ in found}
 
@@ -334,23 +326,22 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     settings = table.settings
     cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
     models = {agent: card.name for agent, card in cards.items()}
-    dial = str(advice.best.settings.get("routing.dial", advice.goal.dial))
+    dial = Dial.parse(str(advice.best.settings.get("routing.dial", advice.goal.dial)))
     policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))
     chosen: list[str] = []
     costs: list[tuple[float, float]] = []
     for task in tasks:
         estimate = Estimate(difficulty(task.query), settings.routing.estimator)
-        plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, Dial.parse(dial))
-        value = Dial.parse(dial).value(table.reference_usd)
+        plan = make_plan(task.query, estimate, Assignment("general", models=models), cards, dial)
+        value = value_of(plan, dial, table.reference_usd)
         stage = policy.next_stage(State(replace(plan, value_usd=value))).stage
         agent = stage.asks[0].agent if stage is not None else SLOW
-        prices, _ = call_prices(cards, task.query.estimated_tokens)
         chosen.append(agent)
-        costs.append((prices[agent], prices[SLOW]))
-    cost: Array = np.array(costs)
+        costs.append((plan.prices[agent], plan.prices[SLOW]))
+    cost, slow_cost = 1000 * np.mean(costs, axis=0)
     return {
         "requests": len(tasks),
         "to": {agent: chosen.count(agent) for agent in table.agents if agent in chosen},
-        "usd_per_1000": 1000 * float(cost[:, 0].mean()),
-        "slow_usd_per_1000": 1000 * float(cost[:, 1].mean()),
+        "usd_per_1000": float(cost),
+        "slow_usd_per_1000": float(slow_cost),
     }

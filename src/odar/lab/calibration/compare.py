@@ -17,7 +17,6 @@ from odar.calibration_file import Calibration, Setting
 from odar.config import with_values
 from odar.errors import InputError
 from odar.lab.calibration.fit import MIN_BELIEF, fit_calibration, log_losses
-from odar.lab.calibration.items import ScoredItems
 from odar.lab.intervals import Interval, bootstrap_mean
 from odar.lab.replay.outcomes import Outcomes, concatenate, mean_outcomes
 from odar.lab.replay.policies import THRESHOLDS
@@ -51,24 +50,28 @@ class Goal:
 
     def allows(self, choice: Outcomes) -> bool:
         within_calls = self.max_calls is None or choice.calls.mean() <= self.max_calls
-        return within_calls and (self.max_cost_usd is None or bool(choice.cost_usd.mean() <= self.max_cost_usd))
+        return within_calls and (self.max_cost_usd is None or choice.mean_usd <= self.max_cost_usd)
 
     def worth(self, choice: Outcomes) -> Array:
         """What a choice is worth on each item, in right answers: its score, less its cost."""
         return choice.score - choice.cost_usd / Dial.parse(self.dial).value(self.reference_usd)
 
+    def mean_worth(self, choice: Outcomes) -> float:
+        return float(self.worth(choice).mean())
+
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All choices on held-out items, and the best of them."""
+    """All choices on the same items, and the one that is worth most for the goal."""
 
     choices: tuple[Outcomes, ...]
     """From the cheapest to the most expensive."""
     best: Outcomes
-    fits_belief: bool
+    goal: Goal
+    strata: tuple[str, ...]
+    """The set or the kind of each item, for stratified intervals."""
+    fits_belief: bool = False
     """Whether a belief with fitted weights predicts held-out items better than the shipped one."""
-    sets: tuple[str, ...]
-    """The set of each item, for stratified intervals."""
 
     @property
     def slow(self) -> Outcomes:
@@ -80,21 +83,20 @@ class Comparison:
         shown = []
         most = -np.inf
         for choice in self.choices:
-            mean = float(choice.score.mean())
-            if not choice.is_cascade or choice is self.best or mean > most + 1e-9:
+            if not choice.is_cascade or choice is self.best or choice.mean_score > most + 1e-9:
                 shown.append(choice)
-            most = max(most, mean) if choice.is_cascade else most
+            most = max(most, choice.mean_score) if choice.is_cascade else most
         return shown
 
     def score(self, choice: Outcomes) -> Interval:
-        return bootstrap_mean(choice.score, strata=self.sets)
+        return bootstrap_mean(choice.score, strata=self.strata)
 
     def gain(self, choice: Outcomes) -> Interval:
-        return bootstrap_mean(choice.score - self.slow.score, strata=self.sets, shares=False)
+        return bootstrap_mean(choice.score - self.slow.score, strata=self.strata, shares=False)
 
     def cost(self, choice: Outcomes) -> float:
         """Mean cost, relative to one slow call."""
-        return float(choice.cost_usd.mean() / self.slow.cost_usd.mean())
+        return choice.mean_usd / self.slow.mean_usd
 
     def to_rows(self, choices: Sequence[Outcomes]) -> list[dict[str, Any]]:
         return [
@@ -103,13 +105,35 @@ class Comparison:
                 "settings": dict(each.settings),
                 "score": _rounded(self.score(each)),
                 "gain": _rounded(self.gain(each)),
-                "cost_usd": round(float(each.cost_usd.mean()), 9),
+                "cost_usd": round(each.mean_usd, 9),
                 "cost": round(self.cost(each), 4),
                 "calls": round(float(each.calls.mean()), 4),
                 "best": each is self.best,
             }
             for each in choices
         ]
+
+    def recommendation(self, score_name: str) -> str:
+        """The best choice in one sentence, with the nearest cascade if that is a fixed choice."""
+        best = self.best
+        if best.is_cascade:
+            stages = best.settings.get("routing.stages")
+            order = f", stages {', '.join(stages)}" if isinstance(stages, list) else ""
+            choice = f"Use the cascade at dial {best.settings['routing.dial']}{order}"
+        elif best.settings["policy"] == "paper":
+            choice = "Use the paper's policy"
+        else:
+            alone = "alone" if best.name == SLOW else "for every question"
+            choice = f"No cascade pays here, use {best.name} {alone}"
+        sentence = f"{choice}: {score_name} in {best.mean_score:.1%}"
+        if best.name != SLOW:
+            sentence += f", {self.gain(best).signed()} against one slow call, at {self.cost(best):.2f} of its cost"
+        allowed = [each for each in self.choices if each.is_cascade and self.goal.allows(each)]
+        if best.is_cascade or not allowed:
+            return f"{sentence}."
+        nearest = max(allowed, key=self.goal.mean_worth)
+        cost = self.cost(nearest)
+        return f"{sentence}; the best cascade for this dial has {nearest.mean_score:.1%} at {cost:.2f}."
 
 
 def compare(table: ReplayTable, goal: Goal) -> Comparison:
@@ -136,15 +160,16 @@ def compare(table: ReplayTable, goal: Goal) -> Comparison:
     fits_belief = False
     if len(table) >= MIN_BELIEF:
         fitted = fit_folds(belief=True)
-        fits_belief = _mean_loss(fitted) < _mean_loss(held_out)
+        before, after = (np.concatenate(list(map(log_losses, each))).mean() for each in (held_out, fitted))
+        fits_belief = bool(after < before)
         held_out = fitted if fits_belief else held_out
     # every choice on the held-out folds
     tried = all_settings(table, goal.dial)
     found = [walk_all(each, tried) for each in held_out]
     choices = [concatenate(parts, folds) for parts in zip(*found, strict=True)]
-    choices.sort(key=lambda choice: float(choice.cost_usd.mean()))
-    sets = tuple(item.key.set for item in table.items)
-    return Comparison(tuple(choices), best_choice(choices, goal, table.settings.policy), fits_belief, sets)
+    choices.sort(key=lambda choice: choice.mean_usd)
+    best = best_choice(choices, goal, table.settings.policy)
+    return Comparison(tuple(choices), best, goal, tuple(item.key.set for item in table.items), fits_belief)
 
 
 def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade", lead: float = 0.0) -> Outcomes:
@@ -159,15 +184,12 @@ def best_choice(choices: Sequence[Outcomes], goal: Goal, policy: str = "cascade"
     """
     allowed = [choice for choice in choices if goal.allows(choice)]
     if not allowed:
-        least = min(choices, key=lambda each: float(each.cost_usd.mean()))
+        least = min(choices, key=lambda each: each.mean_usd)
         raise InputError(
             f"no choice keeps to the limits; the cheapest is {least.name} with {least.calls.mean():.2f} calls and "
-            f"${least.cost_usd.mean():.6f} for a question"
+            f"${least.mean_usd:.6f} for a question"
         )
-
-    def worth(choice: Outcomes) -> float:
-        return float(goal.worth(choice).mean())
-
+    worth = goal.mean_worth
     if policy == "paper":
         return max((each for each in allowed if each.settings["policy"] == "paper"), key=worth, default=allowed[0])
     best = max(allowed, key=worth)
@@ -254,11 +276,6 @@ def _rounded(interval: Interval) -> dict[str, float]:
     return {name: round(value, 5) for name, value in interval._asdict().items()}
 
 
-def _mean_loss(tables: Sequence[ReplayTable]) -> float:
-    """The mean log loss of the belief of each table on its own items."""
-    return float(np.concatenate(list(map(log_losses, tables))).mean())
-
-
 def chosen_calibration(table: ReplayTable, comparison: Comparison) -> Calibration:
     """The best choice as settings, with statistics, skills and belief fitted to all items.
 
@@ -269,28 +286,3 @@ def chosen_calibration(table: ReplayTable, comparison: Comparison) -> Calibratio
     if not comparison.best.is_cascade and settings["policy"] != "paper":
         settings = {**cascades(table)[-1], **settings}
     return replace(fitted, settings=settings)
-
-
-def recommendation(items: ScoredItems, comparison: Comparison, goal: Goal) -> str:
-    """The best choice in one sentence, with the nearest cascade if that is a fixed choice."""
-    best = comparison.best
-    if best.is_cascade:
-        stages = best.settings.get("routing.stages")
-        order = f", stages {', '.join(stages)}" if isinstance(stages, list) else ""
-        choice = f"Use the cascade at dial {best.settings['routing.dial']}{order}"
-    elif best.settings["policy"] == "paper":
-        choice = "Use the paper's policy"
-    else:
-        choice = f"No cascade pays here, use {best.name} " + (
-            "alone" if best.name == SLOW else "for every question"
-        )
-    sentence = f"{choice}: {items.score_name} in {best.score.mean():.1%}"
-    if best.name != SLOW:
-        gain = comparison.gain(best).signed()
-        sentence += f", {gain} against one slow call, at {comparison.cost(best):.2f} of its cost"
-    allowed = [each for each in comparison.choices if each.is_cascade and goal.allows(each)]
-    if best.is_cascade or not allowed:
-        return f"{sentence}."
-    nearest = max(allowed, key=lambda each: float(goal.worth(each).mean()))
-    cost = comparison.cost(nearest)
-    return f"{sentence}; the best cascade for this dial has {nearest.score.mean():.1%} at {cost:.2f}."

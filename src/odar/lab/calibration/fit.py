@@ -1,18 +1,35 @@
-"""What is fitted to a user's agents: statistics of each source, skills, and the weights of the belief.
+"""What is fitted to a user's agents: statistics of each source, skills, and the weights of the belief (SPEC 9.3).
 
-Fits start from the shipped values and stay near them, because a user has a few hundred items.
+Fits start from the shipped values and stay near them, because a user has a few hundred items; the pull is that of a
+normal prior with the given deviation for each weight.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 
 from odar.calibration_file import Calibration, Source, Statistics
-from odar.lab.calibration.belief_fit import LABEL_DEVIATIONS, Answers, fit_with_labels
 from odar.lab.replay.table import ReplayTable
-from odar.policy.belief import SKILL_RANGE, Agent, Belief, chance_level, without_guesses
+from odar.policy.arrays import Array
+from odar.policy.belief import (
+    SHARES,
+    SKILL_RANGE,
+    Agent,
+    Belief,
+    Evidence,
+    Opinion,
+    Posterior,
+    chance_level,
+    logit,
+    sigmoid,
+    without_guesses,
+)
+from odar.served.agreement import gauss_newton
 from odar.types import SLOW, Ask, Stage
 
 MIN_BELIEF = 100
@@ -21,6 +38,15 @@ SKILL_ITEMS = 12
 """Items that the skill of an agent, as known before, counts as."""
 KIND_ITEMS = 12
 """Items that the skill of an agent on all questions counts as, for its skill on one kind."""
+LABEL_SKILL_DEVIATION = 0.5
+"""Deviation of the logit of a skill where there are labels."""
+LABEL_DEVIATIONS = {
+    "hard": 0.8, "long_hard": 0.4, "sure_easy": 0.4, "long": 0.3, "sure": 0.3,
+    "p_offset": 0.2, "q_offset": 0.2,
+}  # fmt: skip
+"""How far the weights of one user's agents are from the shipped ones, as deviations over recorded triples."""
+OBSERVATIONS = 2.0
+"""What the states of one question count together: p and q of one question go wrong together."""
 
 
 def fit_calibration(table: ReplayTable, *, belief: bool) -> Calibration:
@@ -98,3 +124,102 @@ def without_prompts(calibration: Calibration) -> Calibration:
         for source, each in calibration.statistics.items()
     }
     return replace(calibration, statistics=kept)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What agents answered to many questions: opinions whose numbers are arrays, and whether each is right."""
+
+    opinions: Sequence[Opinion]
+    right: Sequence[Array]
+    plausible: Any
+    difficulty: Any
+    prefixes_only: bool = False
+    """Whether agents were asked in this order only."""
+
+    def states(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Yield numbers of opinions, in order, and of the agents that can be asked next."""
+        every = range(len(self.opinions))
+        if self.prefixes_only:
+            yield from ((tuple(every[:k]), tuple(every[k : k + 1])) for k in range(len(every) + 1))
+            return
+        for size in range(min(len(every), 3) + 1):
+            for asked in combinations(every, size):
+                yield asked, tuple(j for j in every if j not in asked)
+
+    def posterior(self, belief: Belief, asked: Sequence[int]) -> Posterior:
+        return belief.posterior(Evidence([self.opinions[j] for j in asked], self.plausible, self.difficulty))
+
+    def leader_right(self, leader: Array, asked: Sequence[int]) -> Array:
+        """1 where the leading answer of a question is right, else 0."""
+        found = np.zeros(len(self.right[0]))
+        for j in asked:
+            found = np.where((self.opinions[j].group == leader) & (leader >= 0), self.right[j], found)
+        return found
+
+    def with_skills(self, skills: Mapping[str, float]) -> Answers:
+        """The same answers, of agents with other skills, by name."""
+        named = [
+            replace(o, agent=replace(o.agent, skill=skills[o.agent.name])) if o.agent.name in skills else o
+            for o in self.opinions
+        ]
+        return replace(self, opinions=named)
+
+    def predictions(self, belief: Belief) -> tuple[list[Array], list[Array]]:
+        """p and q of all states as logits, and what came true."""
+        size = len(self.right[0])
+        found = []
+        true = []
+        for asked, following in self.states():
+            posterior = self.posterior(belief, asked)
+            for j in following:
+                found.append(logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
+                true.append(self.right[j])
+            if asked:
+                found.append(logit(posterior.p))
+                true.append(self.leader_right(posterior.leader, asked))
+        return found, true
+
+
+def fit(
+    belief: Belief,
+    answers: Sequence[Answers],
+    deviations: Mapping[str, float],
+    observations: float = OBSERVATIONS,
+    skill_deviation: float | None = None,
+) -> tuple[Belief, dict[str, float]]:
+    """A belief with those weights fitted that have a deviation, and the skills of all agents by name.
+
+    Skills are fitted if they have a deviation too.
+    """
+    agents = {o.agent.name: o.agent for each in answers for o in each.opinions} if skill_deviation else {}
+    names = list(deviations)
+    start = [logit(belief.weights[n]) if n in SHARES else belief.weights[n] for n in names]
+    start += [logit(agent.skill) for agent in agents.values()]
+    spread = [*deviations.values(), *([skill_deviation or 1.0] * len(agents))]
+
+    def unpack(x: Array) -> tuple[Belief, dict[str, float]]:
+        weights = {n: float(sigmoid(v)) if n in SHARES else float(v) for n, v in zip(names, x, strict=False)}
+        skills = {name: float(sigmoid(v)) for name, v in zip(agents, x[len(names) :], strict=True)}
+        return replace(belief, weights={**belief.weights, **weights}), skills
+
+    def predicted(x: Array) -> Array:
+        tried, skills = unpack(x)
+        found = [each.with_skills(skills).predictions(tried)[0] for each in answers]
+        return np.concatenate([column for columns in found for column in columns])
+
+    true: list[Array] = []
+    weight: list[Array] = []
+    for each in answers:
+        columns = each.predictions(belief)[1]
+        true += columns
+        weight += [np.full(len(column), observations / len(columns)) for column in columns]
+    found = gauss_newton(
+        predicted, np.array(start, float), np.array(spread), np.concatenate(true), np.concatenate(weight)
+    )
+    return unpack(found)
+
+
+def fit_with_labels(belief: Belief, answers: Sequence[Answers]) -> tuple[Belief, dict[str, float]]:
+    """A belief with a few weights fitted to a user's labels, near the given one, and the agents' skills."""
+    return fit(belief, answers, LABEL_DEVIATIONS, skill_deviation=LABEL_SKILL_DEVIATION)

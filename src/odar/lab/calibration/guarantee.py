@@ -35,30 +35,17 @@ _BETS = np.linspace(0.02, 0.9, 45)
 
 
 @dataclass(frozen=True, slots=True)
-class LossBound:
-    """The claim to certify."""
-
-    at_most_worse: float
-    """Accuracy that may be lost against the reference, such as 0.02."""
-    confidence: float = 0.95
-    against: str = SLOW
-    """The fixed choice that is the reference."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.at_most_worse < 1:
-            raise InputError(f"--at-most-worse {self.at_most_worse:g}: expected a share such as 0.02")
-        if not 0.5 <= self.confidence < 1:
-            raise InputError(f"--confidence {self.confidence:g}: expected a share such as 0.95")
-
-
-@dataclass(frozen=True, slots=True)
 class Certificate:
     """The result of a test along the dial."""
 
-    bound: LossBound
+    at_most_worse: float
+    """Accuracy that may be lost against the reference, such as 0.02."""
+    confidence: float
+    against: str
+    """The fixed choice that is the reference."""
     points: float | None
     """The cheapest dial that is certified, in points of accuracy; None if none is."""
-    items: int
+    test_items: int
     """Items of the test; nothing was fitted to them."""
     loss: float
     """Accuracy lost against the reference on those items, at that dial or at the most expensive one."""
@@ -66,20 +53,19 @@ class Certificate:
     """Further test items that the next cheaper dial would need at its losses; None if no number would do."""
 
     def to_dict(self) -> dict[str, Any]:
-        rest = {"points": self.points, "test_items": self.items, "loss": self.loss, "more_items": self.more_items}
-        return {**asdict(self.bound), **rest, "assumes": "later questions are exchangeable with these items"}
+        return {**asdict(self), "assumes": "later questions are exchangeable with these items"}
 
 
 def fit_and_certify(
-    table: ReplayTable, bound: LossBound, goal: Goal
+    table: ReplayTable, goal: Goal, *, at_most_worse: float, confidence: float = 0.95, against: str = SLOW
 ) -> tuple[Calibration, Certificate, Outcomes | None, Outcomes]:
-    """Fit to one half of the items, and certify the cheapest dial on the other half.
+    """Fit to one half of the items, and certify on the other half the cheapest dial that loses at most so much.
 
     Returns the calibration, the certificate, the certified cascade on the test items, or None, and the reference on
     the same items. The stages are those that are worth most on the first half.
     """
-    if not table.has(Stage.parse(bound.against)):
-        raise InputError(f"--against {bound.against}: the recording has too few answers for it")
+    if not table.has(Stage.parse(against)):
+        raise InputError(f"--against {against}: the recording has too few answers for it")
     # fit to one half
     test = np.random.default_rng(SEED).permutation(len(table)) % 2 == 0
     calibration = fit_calibration(table.replaced(rows=~test), belief=bool((~test).sum() >= MIN_BELIEF))
@@ -88,47 +74,57 @@ def fit_and_certify(
         {"routing.stages": stages, **cascade, "routing.dial": dial} for cascade in cascades(table) for dial in DIALS
     ]
     # the reference and every dial, and the stages that are worth most on that half
-    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": bound.against}, *tried])
+    reference, *found = walk_all(table.replaced(calibration=calibration), [{"policy": against}, *tried])
     best = max(found, key=lambda each: float(goal.worth(each.rows(~test)).mean()))
     tested = [each for each in found if each.settings["routing.stages"] == best.settings["routing.stages"]]
     # test their dials on the other half
     points = [each.points for each in tested]
-    certificate = certify(bound, points, [each.score for each in tested], reference.score, test)
+    scores = [each.score for each in tested]
+    certificate = certify(points, scores, reference.score, test, at_most_worse, confidence, against)
     certified = None if certificate.points is None else tested[points.index(certificate.points)].rows(test)
     return calibration, certificate, certified, reference.rows(test)
 
 
 def certify(
-    bound: LossBound, dials: Sequence[float], scores: Sequence[Array], reference: Array, test: Bools
+    dials: Sequence[float],
+    scores: Sequence[Array],
+    reference: Array,
+    test: Bools,
+    at_most_worse: float,
+    confidence: float = 0.95,
+    against: str = SLOW,
 ) -> Certificate:
     """Certify the cheapest dial that the items support.
 
     Args:
-        bound: the claim to certify.
         dials: in points, the most expensive first.
         scores: score of each item at each of the dials, by a cascade that was fitted to none of the `test` items.
         reference: score of each item by the reference.
         test: the items of the test; the others choose the bets.
+        at_most_worse: accuracy that may be lost.
+        confidence: of the claim that no more is lost.
+        against: the name of the reference.
     """
-    needed = math.log(1 / (1 - bound.confidence))
+    needed = math.log(1 / (1 - confidence))
     certified = more_items = None
     loss = reference - scores[0]
     for points, score in zip(dials, scores, strict=True):
         tried = reference - score
-        bet = choose_bet(tried[~test], bound.at_most_worse)
-        if log_capital(tried[test], bound.at_most_worse, bet) < needed:
-            more_items = _more_items(tried, bound, needed, int(test.sum()))
+        bet = choose_bet(tried[~test], at_most_worse)
+        if log_capital(tried[test], at_most_worse, bet) < needed:
+            more_items = _more_items(tried, at_most_worse, needed, int(test.sum()))
             break
         certified = points
         loss = tried
-    return Certificate(bound, certified, int(test.sum()), float(loss[test].mean()), more_items)
+    lost = float(loss[test].mean())
+    return Certificate(at_most_worse, confidence, against, certified, int(test.sum()), lost, more_items)
 
 
-def _more_items(loss: Array, bound: LossBound, needed: float, items: int) -> int | None:
+def _more_items(loss: Array, at_most_worse: float, needed: float, items: int) -> int | None:
     """How many further items would certify these losses; None if no number would."""
-    bet = choose_bet(loss, bound.at_most_worse)
-    growth = float(np.log1p(bet * (bound.at_most_worse - loss)).mean())
-    if growth <= 0 or loss.mean() >= bound.at_most_worse:
+    bet = choose_bet(loss, at_most_worse)
+    growth = float(np.log1p(bet * (at_most_worse - loss)).mean())
+    if growth <= 0 or loss.mean() >= at_most_worse:
         return None
     return max(1, math.ceil(needed / growth) - items)
 

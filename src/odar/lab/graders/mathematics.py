@@ -36,19 +36,13 @@ _CLAIM_LINE = re.compile(r"^[*_ \t]*(\d{1,3})[*_ \t]*[:.)][*_ \t]*(YES|NO)\b", r
 _CONSISTENT_LINE = re.compile(r"^[*_ \t]*CONSISTENT[*_ \t]*:[*_ \t]*(YES|NO)\b", re.MULTILINE | re.IGNORECASE)
 
 
-def number_match(gold: str, answer: str) -> float:
+def number_match(gold: str, answer: str, tolerance: float = 0.0) -> float:
     """1 if the answer is the gold number, in any unit.
 
     An answer may be a quantity (`$1,000`, `3/4`, `18 dollars`, `1.5e3`); of a sentence, the last number counts, as
     in GSM8K's own script. Thousands separators, currency signs, a closing full stop, bold marks and Unicode minus
-    signs do not matter; rounding does.
+    signs do not matter; rounding does, unless it is within the tolerance.
     """
-    wanted = parse_number(gold)
-    given = parse_number(answer)
-    return float(wanted is not None and wanted == given)
-
-
-def within_tolerance(gold: str, answer: str, tolerance: float) -> float:
     wanted = parse_number(gold)
     given = parse_number(answer)
     return float(wanted is not None and given is not None and abs(wanted - given) <= Fraction(str(tolerance)))

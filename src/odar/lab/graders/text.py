@@ -62,34 +62,28 @@ def rouge_l(golds: Sequence[str], answer: str) -> float:
     >>> rouge_l(["the cat sat on the mat"], "the cat was on the mat")
     0.75
     """
-    return max((_rouge_l(normalize(gold).split(), normalize(answer).split()) for gold in golds), default=0.0)
+    given = normalize(answer).split()
+    return max((_rouge_l(normalize(gold).split(), given) for gold in golds), default=0.0)
 
 
-def _rouge_l(gold: Sequence[str], answer: Sequence[str]) -> float:
-    if not gold or not answer:
-        return float(gold == answer)
-    row = [0] * (len(answer) + 1)
-    for wanted in gold:
-        diagonal = 0
-        for place, given in enumerate(answer, 1):
-            above = row[place]
-            row[place] = diagonal + 1 if wanted == given else max(above, row[place - 1])
-            diagonal = above
-    return 2 * row[-1] / (len(gold) + len(answer))
+def _rouge_l(wanted: Sequence[str], given: Sequence[str]) -> float:
+    """What is not common is inserted or deleted: a substitution costs as much as both."""
+    both = len(wanted) + len(given)
+    return (both - levenshtein(wanted, given, substitution=2)) / both if both else 1.0
 
 
 TEXT_GRADERS = {"exact_match": exact_match, "f1": f1, "rouge_l": rouge_l}
 """Graders by name that compare free text with reference answers."""
 
 
-def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable]) -> int:
+def levenshtein(first: Sequence[Hashable], second: Sequence[Hashable], substitution: int = 1) -> int:
     if len(first) < len(second):
         first, second = second, first
     above = list(range(len(second) + 1))
     for i, a in enumerate(first, start=1):
         row = [i]
         for j, b in enumerate(second, start=1):
-            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (a != b)))
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + substitution * (a != b)))
         above = row
     return above[-1]
 
@@ -190,18 +184,12 @@ def format_grid(grid: Sequence[Sequence[int]]) -> str:
     return "\n".join(" ".join(map(str, row)) for row in grid)
 
 
-def choice_match(gold: str, answer: str, options: Sequence[str]) -> float:
-    """1 if the answer names the gold option, by its letter or by its text.
+def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
+    """The letter of the one option that an answer names, by its letter or by its text; None if it names several.
 
     An answer may be a letter with any markup (`B`, `(b).`, `**B**`, `\\text{B}`), a letter and the option's text, a
-    sentence that names one letter only, or the exact text of an option. An answer that names several options scores
-    0. A bare letter is tried first, then the exact text of an option, then a letter at the beginning of a text.
-    """
-    return float(chosen_letter(answer, options) == gold)
-
-
-def chosen_letter(answer: str, options: Sequence[str]) -> str | None:
-    """The letter of the one option that an answer names, or None.
+    sentence that names one letter only, or the exact text of an option. A bare letter is tried first, then the
+    exact text of an option, then a letter at the beginning of a text.
 
     >>> chosen_letter("The answer is C because it is blue.", ["red", "green", "blue"])
     'C'

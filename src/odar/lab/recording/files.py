@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
-from odar.errors import InputError, one_line
+from odar.errors import InputError, OdarError, one_line
 from odar.files import atomic_write, install_command, user_path
 from odar.formats import json_line, load_json
 from odar.lab.recording.header import Header
@@ -28,11 +26,6 @@ _TABLE_ROWS = 64
 _MAX_CSV_FIELD = 2**31 - 1
 """Characters of a field in a CSV file; Python's default of 131,072 is too little for some answers."""
 SUFFIXES = (".jsonl", ".jsonl.gz")
-_DAMAGE = (
-    LookupError, TypeError, ValueError, AttributeError, OverflowError, OSError, EOFError,
-    zlib.error, zipfile.BadZipFile, csv.Error,
-)  # fmt: skip
-"""Exceptions raised by reading a damaged file, in addition to those of Arrow, which need not be installed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,18 +114,18 @@ def report_damage(
     """Turn an error in reading a file into an InputError that names the file."""
     try:
         yield
-    except InputError:
+    except (OdarError, MemoryError):
         raise
-    except Exception as error:
+    except Exception as error:  # the readers of these formats raise nearly every type
         if isinstance(error, OSError) and error.strerror:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
-        if not isinstance(error, _DAMAGE) and not type(error).__name__.startswith("Arrow"):
-            raise
         raise InputError(f"{path} {fault} ({type(error).__name__}: {one_line(error, 200)}){remedy}") from None
 
 
 def read_table(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a table: a Parquet or CSV file, or else JSONL, also compressed (`.gz`).
+    """Yield the rows of a table: a Parquet, CSV or JSON file, or else JSONL, also compressed (`.gz`).
+
+    A JSON file is a list of rows, or an object with such a list, as an API returns it and BIG-bench has it.
 
     Raises:
         InputError: the file cannot be read, or is not what its suffix promises; names the file, and the line.
@@ -146,6 +139,10 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
             csv.field_size_limit(_MAX_CSV_FIELD)
             with path.open(encoding="utf-8", newline="") as lines:
                 yield from csv.DictReader(lines)
+        elif path.suffix == ".json":
+            body = load_json(path.read_bytes())
+            lists = [body] if isinstance(body, list) else [each for each in body.values() if isinstance(each, list)]
+            yield from lists[0] if lists else [body]
         else:
             with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as lines:
                 yield from (_parse_row(line, number, path) for number, line in enumerate(lines, 1) if line.strip())

@@ -48,13 +48,11 @@ class Header:
     made_by: str
     """A digest of `facts`."""
     facts: Mapping[str, Any]
-    """Everything that the answers depend on, as plain data."""
+    """Everything that the answers depend on, as plain data; see `facts_of`."""
     samples: int
     """Slow samples of each item."""
     settings: Mapping[str, Any]
     """Agents, their models, routing and fusion at the time of recording; `to_settings` reads them."""
-    prompts: Mapping[str, str]
-    """The MD5 of each step's prompt for exact questions."""
     calibration: Mapping[str, Any]
     """The calibration in use, complete."""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -93,8 +91,9 @@ class Header:
         return Calibration.from_json(json.dumps(self.calibration), "the calibration in the recording")
 
     def prompt_md5s(self) -> dict[Step, str]:
-        """Empty for imported answers, whose prompts are unknown."""
-        return {step: self.prompts.get(step.value, "") for step in Step}
+        """The MD5 of each step's prompt for exact questions; empty for imported answers."""
+        found = self.facts.get("prompts", {})
+        return {step: found.get(step.value, "") for step in Step}
 
 
 def header_of(odar: Odar, path_samples: int | None = None) -> Header:
@@ -113,7 +112,6 @@ def header_of(odar: Odar, path_samples: int | None = None) -> Header:
         facts=facts,
         samples=settings.routing.samples,
         settings={**sections, "models": {name: model_entry(card) for name, card in cards.items()}},
-        prompts=facts["prompts"],
         calibration=json.loads(odar.calibration.to_json()),
         versions={"odar": __version__, "python": platform.python_version()},
     )
@@ -144,23 +142,21 @@ def current_prompt_md5s(odar: Odar) -> dict[Step, str]:
 
 def model_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
     """Facts about the default model of each agent, without alternatives and the number of samples."""
-    agents = {name: dict(agent) for name, agent in (facts.get("agents") or {}).items()}
-    for agent in agents.values():
-        agent.pop("alternatives", None)
+    agents = {
+        name: {key: value for key, value in agent.items() if key != "alternatives"}
+        for name, agent in facts.get("agents", {}).items()
+    }
     names = {agent.get("model") for agent in agents.values()}
-    models = {name: card for name, card in (facts.get("models") or {}).items() if name in names}
-    rest = {name: value for name, value in facts.items() if name not in ("samples", "dispatch", "models", "agents")}
-    return {**rest, "agents": agents, "models": models}
+    models = {name: card for name, card in facts.get("models", {}).items() if name in names}
+    return {"agents": agents, "models": models, "prompts": facts.get("prompts", {})}
 
 
-def describe_changes(now: Any, before: Any) -> str:
-    """The differences of two trees of facts in parentheses, the first three by name; empty if unknown.
+def describe_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """The differences of two trees of facts in parentheses, the first three by name; empty if there are none.
 
     >>> describe_changes({"slow": {"temperature": 0.3}}, {"slow": {"temperature": 1.0}})
     ' (slow.temperature was 1.0 and is 0.3)'
     """
-    if not isinstance(now, Mapping) or not isinstance(before, Mapping):
-        return ""
     changes = [f"{name} was {old} and is {new}" for name, old, new in changed_facts(now, before)]
     more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
     return f" ({'; '.join(changes[:3])}{more})" if changes else ""

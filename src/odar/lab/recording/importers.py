@@ -26,7 +26,7 @@ from odar.formats import load_json
 from odar.lab.recording.files import existing_file, import_arrow, read_table, report_damage
 from odar.lab.recording.schema import Attempt, Task, round_logprob
 from odar.policy.answers import find_answer
-from odar.types import Query, Step, Usage
+from odar.types import Query, Step, Token, Usage
 
 Row = Mapping[str, Any]
 COLUMNS: dict[str, tuple[str, ...]] = {
@@ -81,6 +81,8 @@ _MIN_PROBABILITY = 1e-9
 MARKED_SHARE = 0.5
 """If at least this share of the texts of a set is marked, an unmarked one counts as unstated."""
 _LM_EVAL_QUESTIONS = ("question", "query", "problem", "prompt", "input", "instruction", "goal", "text", "ctx")
+FORMATS = ("auto", "lm-eval", "inspect", "openai-batch", "swe-bench", "table")
+"""Formats of files; auto looks at the file."""
 _FORMAT_OF_SUFFIX = {".eval": "inspect", ".csv": "table", ".parquet": "table", ".json": "swe-bench"}
 _ZSTANDARD = 93
 _SCORE_WORDS = {
@@ -120,66 +122,76 @@ Reader = tuple[Iterable[Any], Callable[[Any], Fields | None]]
 """The rows of a file, and a function that returns the fields of a row; None for a row without an answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportOptions:
-    """Options for reading a file.
-
-    Args:
-        format: one of FORMATS; auto looks at the file.
-        columns: for tables, the column of each field; `{model}` is the model's name, dots lead into objects.
-        model: only rows of this model, if the file has a column `model`; else the name of the model.
-        filter: for lm-eval, the filter whose answers count (`flexible-extract`); empty for the last one.
-        metric: for lm-eval and inspect, the metric or scorer that counts; empty for the first.
-    """
-
-    format: str = "auto"
-    columns: Mapping[str, str] | None = None
-    model: str = ""
-    filter: str = ""
-    metric: str = ""
-
-
-def read_answers(place: str | Path, options: ImportOptions | None = None) -> list[ImportedAnswer]:
+def read_answers(
+    place: str | Path,
+    kind: str = "auto",
+    *,
+    columns: Mapping[str, str] | None = None,
+    model: str = "",
+    filter_name: str = "",
+    metric: str = "",
+) -> list[ImportedAnswer]:
     """Read the answers of a file.
 
     A row whose cells for text, answer and score are all empty is a missing answer, and skipped.
 
+    Args:
+        place: the file.
+        kind: one of FORMATS; auto looks at the file.
+        columns: for tables, the column of each field; `{model}` is the model's name, dots lead into objects.
+        model: only rows of this model, if the file has a column `model`; else the name of the model.
+        filter_name: for lm-eval, the filter whose answers count (`flexible-extract`); empty for the last one.
+        metric: for lm-eval and inspect, the metric or scorer that counts; empty for the first.
+
     Raises:
         InputError: the file cannot be read, is none of the formats, or lacks a field; names the row.
     """
-    options = options or ImportOptions()
     path = existing_file(place)
     answers: list[ImportedAnswer] = []
     with report_damage(place, "cannot be read", remedy=""):
-        kind = options.format if options.format != "auto" else _detect_format(path, options)
+        if kind == "auto":
+            kind = "table" if columns else _detect_format(path)
     with report_damage(place, f"cannot be read as {kind}", remedy=""):
-        rows, fields_of = _READERS[kind](path, options)
+        rows, fields_of = _open(path, kind, columns or {}, model, filter_name, metric)
         for number, row in enumerate(rows, 1):
             with _row_errors(path, number):
                 if (fields := fields_of(row)) is not None:
-                    answers.append(_make_answer(fields, number, options.model))
+                    answers.append(_make_answer(fields, number, model))
     if not answers:
-        of_model = f" of model {options.model!r}" if options.model else ""
+        of_model = f" of model {model!r}" if model else ""
         raise InputError(f"{place} holds no answers{of_model}; name their columns with --map text=COLUMN")
     return _mark_stated(answers)
 
 
+def _open(path: Path, kind: str, columns: Mapping[str, str], model: str, filter_name: str, metric: str) -> Reader:
+    match kind:
+        case "lm-eval":
+            return _lm_eval(path, filter_name, metric)
+        case "inspect":
+            return _inspect(path, metric)
+        case "openai-batch":
+            return _openai_batch(path)
+        case "swe-bench":
+            return _swe_bench(path)
+    return _table(path, columns, model)
+
+
 def read_models(
-    files: Iterable[str], options: ImportOptions, columns: Callable[[str], Mapping[str, str]]
+    files: Iterable[str], columns: Callable[[str], Mapping[str, str]], kind: str = "auto", **choices: str
 ) -> dict[str, list[ImportedAnswer]]:
     """Read the answers of any number of models, by the name of the model.
 
     Args:
         files: each is NAME=FILE, or FILE: then the model is that of each row, or else the name of the file.
-        options: for all files; `columns` and `model` are replaced.
         columns: returns the column map of a model; its name is empty if only the rows name it.
+        kind: the format of all files.
+        choices: `filter_name` and `metric` of `read_answers`.
     """
     found: dict[str, list[ImportedAnswer]] = {}
     for given in files:
         name, place = name_and_file(given)
-        for answer in read_answers(place, replace(options, columns=columns(name), model=name)):
-            model = name or answer.model or Path(place).name.split(".")[0]
-            found.setdefault(model, []).append(replace(answer, model=model))
+        for answer in read_answers(place, kind, columns=columns(name), model=name, **choices):
+            found.setdefault(name or answer.model or Path(place).name.split(".")[0], []).append(answer)
     return found
 
 
@@ -218,13 +230,13 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
     mean = _logprob(get("mean_logprob"), get("mean_probability"))
     tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
     of_answer = _logprob(get("answer_logprob"), get("answer_probability"))
-    if logprobs and len(tokens) != len(logprobs):
+    if len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
             mean = sum(known) / len(known)
             of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
         tokens = []
-        logprobs = []
-    read, cached, written = (_integer(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    counts = (_number(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
+    read, cached, written = (None if count is None else int(count) for count in counts)
     return ImportedAnswer(
         id=str(number if get("id") is None else get("id")),
         has_id=get("id") is not None,
@@ -236,8 +248,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         stated=stated,
         score=_score(get("score")),
         model=str(model or get("model") or ""),
-        tokens=tuple(tokens),
-        logprobs=tuple(map(round_logprob, logprobs)),
+        tokens=tuple(map(Token, tokens, map(round_logprob, logprobs))),
         mean_logprob=round_logprob(mean),
         answer_logprob=round_logprob(of_answer),
         usage=Usage(read, cached, written),
@@ -250,17 +261,17 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
 # --- lm-evaluation-harness -------------------------------------------------------------------------------------
 
 
-def _lm_eval(path: Path, options: ImportOptions) -> Reader:
+def _lm_eval(path: Path, filter_name: str, metric: str) -> Reader:
     """A document has a row for every filter."""
     rows = list(read_table(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
-    chosen = options.filter or (filters or ["none"])[-1]
+    chosen = filter_name or (filters or ["none"])[-1]
     if chosen not in filters:
         raise InputError(f"{path} has no filter {chosen!r} (it has: {', '.join(filters)})")
     name = path.name.removesuffix(".gz").removesuffix(".jsonl")
     task = re.sub(r"^samples_|_\d{4}-\d{2}-\d{2}T[\d.-]+$", "", name)
     kept = [row for row in rows if str(row.get("filter", "none")) == chosen]
-    return kept, lambda row: _lm_eval_fields(row, task, options.metric)
+    return kept, lambda row: _lm_eval_fields(row, task, metric)
 
 
 def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
@@ -305,7 +316,7 @@ def _values(entries: Any) -> list[Any]:
 # --- inspect_ai ------------------------------------------------------------------------------------------------
 
 
-def _inspect(path: Path, options: ImportOptions) -> Reader:
+def _inspect(path: Path, metric: str) -> Reader:
     """A zip archive with one file per sample."""
     with zipfile.ZipFile(path) as archive:
         files = {entry.filename: entry for entry in archive.infolist()}
@@ -317,7 +328,7 @@ def _inspect(path: Path, options: ImportOptions) -> Reader:
 
     def fields_of(sample: Row) -> Fields | None:
         scores = sample.get("scores") or {}
-        scored = scores.get(options.metric or next(iter(scores), ""))
+        scored = scores.get(metric or next(iter(scores), ""))
         return None if sample.get("error") else about | _fields({**sample, "scored": scored}, _INSPECT_COLUMNS)
 
     return samples, fields_of
@@ -341,7 +352,7 @@ def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
 # --- OpenAI Batch and SWE-bench --------------------------------------------------------------------------------
 
 
-def _openai_batch(path: Path, options: ImportOptions) -> Reader:
+def _openai_batch(path: Path) -> Reader:
     """Questions are joined by `custom_id`."""
 
     def fields_of(row: Row) -> Fields | None:
@@ -353,7 +364,7 @@ def _openai_batch(path: Path, options: ImportOptions) -> Reader:
     return read_table(path), fields_of
 
 
-def _swe_bench(path: Path, options: ImportOptions) -> Reader:
+def _swe_bench(path: Path) -> Reader:
     """Patches are not in it."""
     report = load_json(path.read_bytes())
     model = path.name.split(".")[0]
@@ -364,16 +375,16 @@ def _swe_bench(path: Path, options: ImportOptions) -> Reader:
 # --- tables ----------------------------------------------------------------------------------------------------
 
 
-def _table(path: Path, options: ImportOptions) -> Reader:
+def _table(path: Path, columns: Mapping[str, str], model: str) -> Reader:
     """A row per answer, or per question with answers of several models."""
-    given = {name: column.replace("{model}", options.model) for name, column in (options.columns or {}).items()}
+    given = {name: column.replace("{model}", model) for name, column in columns.items()}
     if unknown := sorted(given.keys() - COLUMNS.keys()):
         raise InputError(f"--map: unknown field {unknown[0]!r} (known: {', '.join(COLUMNS)})")
     # score=winner:model_a is a preference between two answers: 1 if the column says model_a, 0.5 for a tie, else 0
     column, _, side = given.get("score", "").partition(":")
     if side:
         given["score"] = column
-    columns = {**COLUMNS, **{name: (column,) for name, column in given.items()}}
+    all_columns = {**COLUMNS, **{name: (column,) for name, column in given.items()}}
     missing = set(given.values())
     """Columns that no row has had so far: an object without the key of a model is a missing answer."""
 
@@ -387,8 +398,8 @@ def _table(path: Path, options: ImportOptions) -> Reader:
             raise InputError(f"{path} has no column {first!r} (it has: {', '.join(map(str, row))})")
 
     def fields_of(row: Row) -> Fields | None:
-        fields = _fields(row, columns)
-        if options.model and "model" not in given and fields.get("model") not in (None, options.model):
+        fields = _fields(row, all_columns)
+        if model and "model" not in given and fields.get("model") not in (None, model):
             return None
         if side and "score" in fields:
             preferred = str(fields["score"]).strip().lower()
@@ -476,23 +487,10 @@ def _table_rows(path: Path) -> Iterator[Row]:
     return ({name: None if value == "" else value for name, value in row.items()} for row in rows)
 
 
-_READERS: dict[str, Callable[[Path, ImportOptions], Reader]] = {
-    "lm-eval": _lm_eval,
-    "inspect": _inspect,
-    "openai-batch": _openai_batch,
-    "swe-bench": _swe_bench,
-    "table": _table,
-}
-FORMATS = ("auto", *_READERS)
-"""The values of --format; auto looks at the file."""
-
-
 # --- formats, and values of cells ------------------------------------------------------------------------------
 
 
-def _detect_format(path: Path, options: ImportOptions) -> str:
-    if options.columns:
-        return "table"
+def _detect_format(path: Path) -> str:
     if path.suffix in _FORMAT_OF_SUFFIX:
         return _FORMAT_OF_SUFFIX[path.suffix]
     first = next(read_table(path), {})
@@ -576,8 +574,3 @@ def _logprob(logprob: Any, probability: Any = None) -> float | None:
         return value
     share = _number(probability)
     return None if share is None else math.log(min(1.0, max(share, _MIN_PROBABILITY)))
-
-
-def _integer(value: Any) -> int | None:
-    number = _number(value)
-    return None if number is None else int(number)

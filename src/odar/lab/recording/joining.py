@@ -39,12 +39,13 @@ class Imported:
 
     header: Header
     items: list[RecordedItem]
-    models: Mapping[str, str]
-    """The model of each agent."""
     left_out: int
     """Questions of the fast model that are not in all files, or that alone have no label."""
-    unpriced: frozenset[str]
-    """Models of unknown price."""
+
+    @property
+    def models(self) -> dict[str, str]:
+        """The model of each agent."""
+        return dict(self.header.facts["models"])
 
     @property
     def warnings(self) -> list[str]:
@@ -60,7 +61,7 @@ class Imported:
             )
         return found + [
             f"the price of {model} is unknown; set it with --price {model}=IN,OUT (dollars per million tokens)"
-            if model in self.unpriced
+            if not self.header.settings["models"][model]["price"]
             else f"answers of {model} have no token counts, so costs follow from the length of the texts; name "
             "their columns with --map input_tokens=COLUMN and --map output_tokens=COLUMN"
             for model in sorted({each.model for each in attempts if each.output_usd is None})
@@ -92,20 +93,23 @@ def import_models(
     """
     if unknown := prices.keys() - models.keys():
         raise InputError(f"--price {unknown.pop()}: no such model in the files (they have: {', '.join(models)})")
-    cards = {model: _card(odar.settings, model, prices.get(model)) for model in models}
+    cards = {model: _card(odar.settings, model) for model in models}
+    cards |= {model: replace(cards[model], price=price) for model, price in prices.items()}
     costs = {model: mean_cost(own, cards[model].price) for model, own in models.items()}
     families = {
         model: model if card.model_family == card.provider else card.model_family for model, card in cards.items()
     }
     agents = assign_roles(costs, families, roles)
-    joined = join_answers({agent: models[model] for agent, model in agents.items()}, known, score)
-    price_of = {
-        agent: cards[model].price or _implied_price(models[model], costs[model]) for agent, model in agents.items()
-    }
-    items = to_items(joined, odar.estimator, name, price_of)
-    left_out = len(set(map(_named, models[agents[FAST]]))) - len(joined)
-    unpriced = frozenset(model for agent, model in agents.items() if price_of[agent] is None)
-    return Imported(imported_header(odar, items, files, price_of), items, agents, left_out, unpriced)
+    answers = {agent: [replace(each, model=model) for each in models[model]] for agent, model in agents.items()}
+    joined = join_answers(answers, known, score)
+    for model, card in cards.items():
+        if price := card.price or _implied_price(models[model], costs[model]):
+            cards[model] = replace(card, price=price, n=False)  # answers of a file have a prompt each
+    of_agent = {agent: cards[model] for agent, model in agents.items()}
+    items = to_items(joined, odar.estimator, name, {agent: card.price for agent, card in of_agent.items()})
+    header = imported_header(odar, items, files, of_agent)
+    left_out = len(set(map(_named, answers[FAST]))) - len(joined)
+    return Imported(header, items, left_out)
 
 
 # --- the agent of each model, by cost ----------------------------------------------------------------------------
@@ -336,44 +340,27 @@ def to_items(
 
 
 def _attempt(answer: ImportedAnswer, agent: str, index: int, price: Price | None) -> Attempt:
-    attempt = Attempt(**{each.name: getattr(answer, each.name) for each in fields(Attempt)})
-    if attempt.output_usd is not None:
-        attempt = replace(attempt, prompt_usd=0.0)
+    values = {each.name: getattr(answer, each.name) for each in fields(Attempt)}
+    values |= {"agent": agent, "step": Ask(agent).step, "index": index, "model": answer.model or agent}
+    if answer.output_usd is not None:
+        values["prompt_usd"] = 0.0
     elif price is not None:
-        attempt = replace(
-            attempt,
-            prompt_usd=price.cost(replace(answer.usage, output=0)),
-            output_usd=price.cost(replace(answer.usage, input=0, cached=0)),
-        )
-    return replace(
-        attempt,
-        agent=agent,
-        step=Ask(agent).step,
-        index=index,
-        model=answer.model or agent,
-        control=(False,) * len(answer.tokens),
-    )
+        values["prompt_usd"] = price.cost(replace(answer.usage, output=0))
+        values["output_usd"] = price.cost(replace(answer.usage, input=0, cached=0))
+    return Attempt(**values)
 
 
 def imported_header(
-    odar: Odar, items: Sequence[RecordedItem], files: Iterable[Path], prices: Mapping[str, Price | None]
+    odar: Odar, items: Sequence[RecordedItem], files: Iterable[Path], cards: Mapping[str, ModelCard]
 ) -> Header:
-    """The header of imported answers: the engine's settings with the agents, models and prices of the files."""
+    """The header of imported answers: the engine's settings with the agents and models of the files."""
     header = header_of(odar)
-    # the models of each agent
-    models: dict[str, list[str]] = {}
-    entries: dict[str, Any] = {}
-    for attempt in (attempt for item in items for attempt in item.attempts):
-        names = models.setdefault(attempt.agent, [])
-        if attempt.model not in names:
-            names.append(attempt.model)
-            entries[attempt.model] = model_entry(_card(odar.settings, attempt.model, prices.get(attempt.agent)))
-    # their settings, with the current sampling in place of the unknown one
+    # the settings of the agents, with the current sampling in place of the unknown one
     agents: dict[str, Any] = {}
-    for agent, (model, *others) in models.items():
+    for agent, card in cards.items():
         own = header.settings.get(agent) or header.settings[FAST]
-        agents[agent] = {**own, "model": model, "alternatives": others, "fallbacks": []}
-    further = {agent: agents.pop(agent) for agent in models if agent not in (FAST, SECOND, SLOW)}
+        agents[agent] = {**own, "model": card.name, "alternatives": [], "fallbacks": []}
+    further = {agent: agents.pop(agent) for agent in cards if agent not in (FAST, SECOND, SLOW)}
     fitted = {path for path, origin in odar.settings.origins.items() if origin.startswith("calibration")}
     routing = {name: value for name, value in _UNCALIBRATED.items() if ("routing", name) in fitted}
     settings = {
@@ -382,27 +369,25 @@ def imported_header(
         "second": None,
         **agents,
         "agents": further,
-        "models": entries,
+        "models": {card.name: model_entry(card) for card in cards.values()},
         "routing": {**header.settings["routing"], **routing},
         "calibration": "",
     }
     hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-    facts = {"imported": hashes, "models": models}
+    facts = {"imported": hashes, "models": {agent: card.name for agent, card in cards.items()}}
     return replace(
         header,
         made_by=digest_json(facts),
         facts=facts,
         samples=min(sum(each.agent == SLOW for each in item.attempts) for item in items),  # what every item has
         settings=settings,
-        prompts={},
         calibration=json.loads(Calibration().to_json()),
         imported=True,
     )
 
 
-def _card(settings: Settings, name: str, price: Price | None) -> ModelCard:
+def _card(settings: Settings, name: str) -> ModelCard:
     try:
-        card = settings.card(name)
+        return settings.card(name)
     except UnknownName:
-        card = ModelCard(name, "imported", name)
-    return card if price is None else replace(card, price=price, n=False)
+        return ModelCard(name, "imported", name)

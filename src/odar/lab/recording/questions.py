@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 
 from odar.errors import InputError, did_you_mean
-from odar.files import user_path
+from odar.files import read_errors, user_path
 from odar.formats import MAX_NUMBER, load_json
 from odar.inputs import check_text, load_image
 from odar.lab.recording.schema import Task, TaskSet
@@ -172,10 +172,8 @@ def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: st
         InputError: the file cannot be read, is empty, or has bad lines; names the first of them.
     """
     file = user_path(path)
-    try:
+    with read_errors(str(path)):
         text = file.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
     found: list[T] = []
     lines_of: dict[str, list[int]] = {}
     for number, line in enumerate(text.split(b"\n"), start=1):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -18,17 +18,14 @@ from odar.catalogue import Price
 from odar.difficulty.features import FEATURES
 from odar.policy.energy import token_figures
 from odar.policy.signals import AnswerKind, AnswerSignals, answer_signals
-from odar.types import FAST, SECOND, SLOW, Candidate, Energy, Estimate, Query, Step, Token, TokenFigures, Usage
+from odar.types import FAST, SECOND, SLOW, Candidate, Estimate, Query, Step, Token, Usage
 
 LOGPROB_DECIMALS = 4
 """Decimals of a recorded log-probability: enough for every reported figure, at a third of the size."""
 _NEAR_ZERO = 0.05
 """Log-probabilities closer to 0 keep three significant digits: -1e-3 and -1e-5 are different ranks (SPEC 5.11)."""
-_UNKNOWN_USAGE = Usage()
 MIN_RIGHT_SCORE = 0.5
 """The lowest score of an answer that counts as right."""
-SPLITS = ("", "calibrate", "judge")
-"""Permitted uses of an item: any, fitting only, judging only."""
 CHARACTERS_PER_TOKEN = 4.0
 """Average for ordinary English, used if a length is known in tokens only."""
 _SCAFFOLD_TOKENS = 20
@@ -49,7 +46,7 @@ class Task:
     effort: float | None = None
     """Human time or length of the reference reasoning, if the data has it (SPEC 2.5)."""
     split: str = ""
-    """One of SPLITS."""
+    """Use of the item: empty for any, `calibrate` for fits only, `judge` for judging fits only."""
 
 
 Grader = Callable[[Task, str, str], float]
@@ -81,28 +78,22 @@ class ItemKey(NamedTuple):
     seed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One answer by one agent."""
+@dataclass(frozen=True, slots=True)
+class Attempt(Candidate):
+    """A recorded candidate: one answer by one agent, with its score and its price.
 
-    agent: str
-    step: Step
+    Log-probabilities are rounded (`round_logprob`), so that figures derived from them are the same before and after
+    a reload.
+    """
+
+    _: KW_ONLY
     index: int = 0
     """The number of the sample among those of the same agent and step."""
-    model: str
-    text: str
-    answer: str
-    judgment: bool | None = None
-    finish: str = "stop"
     score: float | None = None
     """Score by the metric of the set, from 0 to 1; None until the item is finished."""
-    tokens: tuple[str, ...] = ()
-    logprobs: tuple[float | None, ...] = ()
-    """Rounded to LOGPROB_DECIMALS, so that figures derived from them are the same before and after a reload."""
-    control: tuple[bool, ...] = ()
     request: int = 0
     """Samples of one request share a number, and a prompt that was billed once."""
-    usage: Usage = _UNKNOWN_USAGE
+    usage: Usage = field(default=Usage())
     """Input tokens of the whole request, output tokens of this sample."""
     prompt_usd: float | None = None
     """Cost of the prompt; the same for all samples of the request."""
@@ -110,49 +101,18 @@ class Attempt:
     """Cost of the tokens of this sample."""
     seconds: float | None = None
     """Duration of the request; None if unknown."""
-    stated: bool = True
-    """Whether it marked its final answer, if the prompt asks for that."""
     mean_logprob: float | None = None
     """Mean log-probability of the tokens of an imported answer whose tokens are unknown."""
     answer_logprob: float | None = None
     """Log-probability of the final answer of an imported answer."""
-    figures: TokenFigures | None = None
-    """Numbers of the tokens, which need not be in memory; see `without_tokens`."""
     signals: AnswerSignals | None = None
-
-    @property
-    def candidate(self) -> Candidate:
-        return self.to_candidate()
-
-    def to_candidate(self, energy: Energy | None = None) -> Candidate:
-        """The answer in the form that fusion and agents use."""
-        return Candidate(
-            step=self.step,
-            agent=self.agent,
-            model=self.model,
-            text=self.text,
-            answer=self.answer,
-            tokens=tuple(map(Token, self.tokens, self.logprobs, self.control)),
-            judgment=self.judgment,
-            finish=self.finish,
-            energy=energy,
-            stated=self.stated,
-            figures=self.figures,
-        )
+    """Together with `figures` what a replay needs of the tokens; see `without_tokens`."""
 
     def without_tokens(self) -> Attempt:
         """The attempt with `figures` and `signals`, all that a replay needs, in place of its tokens."""
         if self.figures is not None:
             return self
-        candidate = self.candidate
-        return replace(
-            self,
-            figures=token_figures(candidate),
-            signals=recorded_signals(self, candidate),
-            tokens=(),
-            logprobs=(),
-            control=(),
-        )
+        return replace(self, figures=token_figures(self), signals=recorded_signals(self), tokens=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +136,7 @@ class RecordedItem:
     attempts: tuple[Attempt, ...]
     """In the order of `sort_attempts`; any of them may be missing."""
     split: str = ""
-    """One of SPLITS."""
+    """As in `Task`."""
     digest: str = ""
     """A hash of question and reference answer: a row with another one is never reused."""
 
@@ -185,7 +145,7 @@ class RecordedItem:
         return replace(self, attempts=tuple(attempt.without_tokens() for attempt in self.attempts))
 
 
-def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> AnswerSignals:
+def recorded_signals(attempt: Attempt) -> AnswerSignals:
     """The signals of a recorded answer (SPEC 5.11), as the engine would see them.
 
     A table may hold only the final answer and the number of generated tokens, which then give the length. An answer
@@ -195,7 +155,7 @@ def recorded_signals(attempt: Attempt, candidate: Candidate | None = None) -> An
     >>> recorded_signals(row).kind, recorded_signals(row).length
     (<AnswerKind.REASONED: 'reasoned'>, 1200.0)
     """
-    signals = answer_signals(candidate or attempt.candidate)
+    signals = answer_signals(attempt)
     if attempt.answer_logprob is not None:
         signals = replace(signals, answer_logprob=attempt.answer_logprob)
     if attempt.tokens:
@@ -231,23 +191,21 @@ def attempts_of(
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [
         Attempt(
-            agent=candidate.agent,
-            step=candidate.step,
+            candidate.step,
+            candidate.agent,
+            candidate.model,
+            candidate.text,
+            candidate.answer,
+            tuple(token._replace(logprob=round_logprob(token.logprob)) for token in candidate.tokens),
+            candidate.judgment,
+            candidate.finish,
+            stated=candidate.stated,
             index=index,
-            model=candidate.model,
-            text=candidate.text,
-            answer=candidate.answer,
-            judgment=candidate.judgment,
-            finish=candidate.finish,
-            tokens=tuple(token.text for token in candidate.tokens),
-            logprobs=tuple(round_logprob(token.logprob) for token in candidate.tokens),
-            control=tuple(token.control for token in candidate.tokens),
             request=request,
             usage=Usage(usage.input, usage.cached, output, None),
             prompt_usd=prompt_usd,
             output_usd=price.cost(Usage(0, 0, output, None)) if price else None,
             seconds=round(seconds, 4),
-            stated=candidate.stated,
         )
         for index, (candidate, output) in enumerate(zip(candidates, shares, strict=True), start=first)
     ]
@@ -331,11 +289,13 @@ def without_defaults(instance: Any) -> dict[str, Any]:
 def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
     """Values that are the default, or follow from others, are left out."""
     row = without_defaults(replace(attempt, figures=None, signals=None))
-    if attempt.text == _visible_text(attempt.tokens, attempt.control):
-        row.pop("text", None)
-    row.pop("control", None)
-    if any(attempt.control):
-        row["control"] = [i for i, control in enumerate(attempt.control) if control]
+    tokens = row.pop("tokens", ())
+    if attempt.text == _visible_text(tokens):
+        del row["text"]
+    if tokens:
+        row["tokens"], row["logprobs"], _ = zip(*tokens, strict=True)
+    if control := [i for i, token in enumerate(tokens) if token.control]:
+        row["control"] = control
     if "usage" in row:
         row["usage"] = without_defaults(attempt.usage)
     return row
@@ -343,15 +303,15 @@ def attempt_to_json(attempt: Attempt) -> dict[str, Any]:
 
 def attempt_from_json(row: Mapping[str, Any]) -> Attempt:
     """Raises KeyError, TypeError or ValueError for anything that `attempt_to_json` did not write."""
-    tokens = row.get("tokens", ())
-    marked = set(row.get("control", ()))
-    control = [i in marked for i in range(len(tokens))]
-    attempt = msgspec.convert({"text": _visible_text(tokens, control), **row, "control": control}, Attempt)
-    if len(attempt.logprobs) != len(tokens):
-        raise ValueError(f"{len(tokens)} tokens, but {len(attempt.logprobs)} log-probabilities")
-    if any(logprob is not None and logprob > 0 for logprob in attempt.logprobs):
+    texts = row.get("tokens", ())
+    logprobs = row.get("logprobs", ())
+    if len(logprobs) != len(texts):
+        raise ValueError(f"{len(texts)} tokens, but {len(logprobs)} log-probabilities")
+    if any(logprob is not None and logprob > 0 for logprob in logprobs):
         raise ValueError("a log-probability above 0")
-    return attempt
+    marked = set(row.get("control", ()))
+    tokens = [Token(text, logprobs[i], i in marked) for i, text in enumerate(texts)]
+    return msgspec.convert({"text": _visible_text(tokens), **row, "tokens": tokens}, Attempt)
 
 
 def item_to_json(item: RecordedItem) -> dict[str, Any]:
@@ -373,5 +333,5 @@ def item_from_json(row: Mapping[str, Any]) -> RecordedItem:
     return replace(item, attempts=tuple(map(attempt_from_json, row["attempts"])))
 
 
-def _visible_text(tokens: Sequence[str], control: Sequence[bool]) -> str:
-    return "".join(token for token, skipped in zip(tokens, control, strict=True) if not skipped)
+def _visible_text(tokens: Iterable[Token]) -> str:
+    return "".join(token.text for token in tokens if not token.control)

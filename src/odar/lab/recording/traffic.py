@@ -41,22 +41,14 @@ class Traffic:
 
     rows: int
     """Rows of the log."""
-    tasks: tuple[Task, ...]
-    """Different requests of the drawn rows; `stratum` is the kind, `gold` the accepted answers, if known."""
-    repeated: int = 0
+    compared: list[Task]
+    """Different requests whose answers can be compared; `stratum` is the kind, `gold` the known right answers."""
+    others: list[Task]
+    """Different requests without a comparable answer."""
+    repeated: int
     """Drawn rows whose request is the same as that of another one."""
-    skipped: Mapping[str, int] | None = None
+    skipped: Mapping[str, int]
     """Drawn rows that are no requests, by reason."""
-
-    @property
-    def compared(self) -> list[Task]:
-        """Requests whose answers can be compared."""
-        return [task for task in self.tasks if task.stratum not in NOT_COMPARED]
-
-    @property
-    def others(self) -> list[Task]:
-        """Requests without a comparable answer."""
-        return [task for task in self.tasks if task.stratum in NOT_COMPARED]
 
 
 def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> Traffic:
@@ -85,17 +77,15 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
             f"{place} holds no requests in {plural(count, 'row')}{first}. A row is a JSON object with messages, "
             "or query; traces of ODAR need store.content = true"
         )
-    return Traffic(count, tuple(tasks.values()), repeated, dict(skipped))
+    compared = [task for task in tasks.values() if task.stratum not in NOT_COMPARED]
+    others = [task for task in tasks.values() if task.stratum in NOT_COMPARED]
+    return Traffic(count, compared, others, repeated, skipped)
 
 
 def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
     """Lines of a text file are not parsed yet."""
-    if path.suffix in (".csv", ".parquet", ".gz"):
+    if path.suffix in (".csv", ".parquet", ".gz", ".json"):
         yield from read_table(path)
-    elif path.suffix == ".json":
-        body = load_json(path.read_bytes())
-        rows = body if isinstance(body, list) else next((v for v in body.values() if isinstance(v, list)), [body])
-        yield from rows
     else:
         with path.open("rb") as lines:
             yield from (line for line in lines if line.strip())

@@ -52,6 +52,15 @@ class Outcomes:
         return self.score >= MIN_RIGHT_SCORE
 
     @property
+    def mean_score(self) -> float:
+        return float(self.score.mean())
+
+    @property
+    def mean_usd(self) -> float:
+        """Dollars per item."""
+        return float(self.cost_usd.mean())
+
+    @property
     def mix(self) -> tuple[float, float, float]:
         """Shares of the Simple, Medium and Hard path."""
         simple, medium, hard = (float((self.path == number).mean()) for number in range(len(PATHS)))
@@ -110,9 +119,9 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
 
     Its accuracy is the upper hull of the fixed choices; below the cheapest of them, the cheapest counts.
     """
-    places = [(float(each.cost_usd.mean()), float(each.score.mean())) for each in fixed]
+    places = [(each.mean_usd, each.mean_score) for each in fixed]
     corners = [fixed[places.index(point)] for point in upper_hull(places)]
-    costs = [float(each.cost_usd.mean()) for each in corners]
+    costs = [each.mean_usd for each in corners]
     after = next((i for i, cost in enumerate(costs) if cost > cost_usd), len(corners))
     if after in (0, len(corners)):
         only = corners[min(after, len(corners) - 1)]
@@ -139,19 +148,18 @@ def upper_hull(points: Sequence[tuple[float, float]]) -> list[tuple[float, float
     for cost, accuracy in sorted(points, key=lambda point: (point[0], -point[1])):
         if hull and accuracy <= hull[-1][1]:
             continue
-        while len(hull) > 1 and _slope(hull[-2], (cost, accuracy)) >= _slope(hull[-2], hull[-1]):
+        while len(hull) > 1:
+            (cost_1, accuracy_1), (cost_2, accuracy_2) = hull[-2:]
+            if (accuracy - accuracy_1) * (cost_2 - cost_1) < (accuracy_2 - accuracy_1) * (cost - cost_1):
+                break  # the last corner is above the line from the one before it to this point
             hull.pop()
         hull.append((cost, accuracy))
     return hull
 
 
-def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
-    return (b[1] - a[1]) / (b[0] - a[0]) if b[0] > a[0] else np.inf
-
-
 def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None:
     """The least cost at which mixtures of these outcomes reach an accuracy; None if they do not."""
-    hull = upper_hull([(float(each.cost_usd.mean()), float(each.score.mean())) for each in curve])
+    hull = upper_hull([(each.mean_usd, each.mean_score) for each in curve])
     costs = [cost for cost, _ in hull]
     reached = [value for _, value in hull]
     return None if reached[-1] < accuracy else float(np.interp(accuracy, reached, costs))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -22,6 +22,7 @@ from odar.errors import InputError, SettingsError, UnknownName
 from odar.lab.replay.outcomes import Outcomes, best_mixture, mean_outcomes, pick_outcomes
 from odar.lab.replay.states import stacked_agent
 from odar.lab.replay.table import ReplayTable
+from odar.lab.training import SEEDS
 from odar.policy.arrays import Array, Ints
 from odar.policy.base import FixedPolicy
 from odar.policy.fusion_rules import RULES
@@ -29,8 +30,6 @@ from odar.policy.paper import PaperPolicy
 from odar.settings import Settings
 from odar.types import CHEAP_AGENTS, FAST, SLOW, Query, Route, Stage, State, Step, Verdict
 
-SEEDS = (42, 123, 456)
-"""Random seeds of SPEC 7.4."""
 OPTIONS = {
     "policy": "policy", "dial": "routing.dial", "stages": "routing.stages", "tau1": "routing.tau1",
     "tau2": "routing.tau2", "n": "routing.samples", "estimator": "routing.estimator", "rule": "fusion.rule",
@@ -65,32 +64,36 @@ def run_policy(table: ReplayTable, spec: str) -> Outcomes:
     return table.outcomes[spec]
 
 
-def run_policies(table: ReplayTable, specs: Sequence[str]) -> Iterator[tuple[str, Outcomes | Exception]]:
-    """Each policy with its outcome, or with the error that says why the recording does not support it.
+def run_policies(table: ReplayTable, specs: Sequence[str]) -> tuple[dict[str, Outcomes], dict[str, str]]:
+    """The outcome of each policy, and for those that the recording does not support the reason.
 
-    A name of `suites` stands for its policies; each policy comes once.
+    A name of `suites` stands for its policies.
     """
+    outcomes = {}
+    left_out = {}
     known = suites(table)
-    for spec in dict.fromkeys(each for given in specs for each in known.get(given, [given])):
+    for spec in chain.from_iterable(known.get(given, [given]) for given in specs):
         try:
-            yield spec, run_policy(table, spec)
+            outcomes[spec] = run_policy(table, spec)
         except (InputError, SettingsError) as error:
-            yield spec, error
+            left_out[spec] = str(error)
+    return outcomes, left_out
 
 
 def _run_policy(table: ReplayTable, spec: str) -> Outcomes:
     name, _, rest = spec.partition(":")
     if name in ("odar", "cascade", "paper"):
-        options = _parse_options(spec, rest)
-        return run_paper(table, options) if name == "paper" else run_odar(table, options, name)
+        return _run_settings(table, _parse_options(spec, rest), name)
+    if name in FIXED and (not rest or "N" in FIXED[name][0]):
+        stages, rule, note = FIXED[name]
+        if "N" in stages:
+            stages = stages.replace("N", str(_parse_samples(table, spec, rest)))
+        return _run_fixed(table, stages, rule, note)
     if name in BASELINES and not rest:
         return BASELINES[name](table)
-    if name in COUNTED:
-        option, rule, note = COUNTED[name]
-        return run_fused(table, f"{SLOW}*{_parse_count(spec, rest, option)}", rule, note)
     if re.split(r"[*+,]", name)[0] in table.settings.agent_names:
-        return run_fixed(table, spec)
-    names = {"odar", "cascade", "paper", *BASELINES, *COUNTED, *table.settings.agent_names, *suites(table)}
+        return _run_fixed(table, spec)
+    names = {"odar", "cascade", "paper", *FIXED, *BASELINES, *table.settings.agent_names, *suites(table)}
     raise UnknownName("policy", name, names)
 
 
@@ -101,53 +104,48 @@ def _parse_options(spec: str, text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
-def _parse_count(spec: str, text: str, option: str) -> int:
+def _parse_samples(table: ReplayTable, spec: str, text: str) -> int:
+    """The number of slow samples of a fixed choice, by default up to five."""
+    name = spec.partition(":")[0]
+    option = "k" if name == "self-consistency" else "n"
     options = _parse_options(spec, text)
     if strange := options.keys() - {option}:
-        raise UnknownName(f"option of {spec.partition(':')[0]}", strange.pop(), [option])
-    try:
-        count = int(options.get(option, "5"))
-    except ValueError:
-        raise InputError(f"{spec}: {option} = {options[option]!r} is not a number") from None
-    if count < 1:
-        raise InputError(f"{spec}: at least 1 sample is needed")
-    return count
+        raise UnknownName(f"option of {name}", strange.pop(), [option])
+    given = options.get(option, str(min(5, table.samples(SLOW))))
+    if not given.isdecimal() or int(given) < 1:
+        raise InputError(f"{spec}: {option} = {given!r} is not a number of samples, at least 1")
+    return int(given)
 
 
 # --- ODAR and the paper ------------------------------------------------------------------------------------------
 
 
-def run_odar(table: ReplayTable, options: Mapping[str, str], name: str = "odar") -> Outcomes:
-    """The policy of the recording's settings; the options change some of them."""
-    values = {"policy": "cascade"} if name == "cascade" else {}
-    values |= {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
+def _run_settings(table: ReplayTable, options: Mapping[str, str], name: str) -> Outcomes:
+    """The policy of the recording's settings, the cascade, or the paper's; the options change some of them.
+
+    The paper's policy has τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, and no skills.
+    """
+    samples = str(min(5, table.samples(SLOW)))
+    paper = {"policy": "paper", "rule": "fep", "tau1": "0.3", "tau2": "0.7", "n": samples, "beta": "inf"}
+    options = {**{"odar": {}, "cascade": {"policy": "cascade"}, "paper": paper}[name], **options}
     if strange := options.keys() - OPTIONS.keys() - {"statistics", "dispatch"}:
         raise UnknownName(f"option of {name}", strange.pop(), {*OPTIONS, "statistics", "dispatch"})
-    no_fusion = values.get("fusion.rule") == NO_FUSION
-    if no_fusion:
+    values = {OPTIONS[key]: value for key, value in options.items() if key in OPTIONS}
+    verdict = None
+    if values.get("fusion.rule") == NO_FUSION:
         del values["fusion.rule"]
-    if "fusion.rule" in values:
-        _ = RULES[values["fusion.rule"]]
+        verdict = _first_slow_answer
     settings = with_values(table.settings, values, name)
     note = _check_dispatch(table, settings) if options.get("dispatch") == "off" else ""
     if note or {"tau1", "tau2"} & options.keys():  # common thresholds replace those of single experts
         settings = replace(settings, routing=replace(settings.routing, tau1_by_expert={}, tau2_by_expert={}))
-    if {"lambda", "estimator"} & options.keys() or options.get("statistics", "calibration") != "calibration":
-        table = _measured_again(table, options)
+    if {"lambda", "estimator", "statistics"} & options.keys():
+        table = _measured_again(table, settings, options.get("statistics", "calibration"))
     policy = table.policy_of(settings)
     if isinstance(policy, PaperPolicy):
         policy, note = _supported_paper(table, policy, note)
-    verdict = _first_slow_answer if no_fusion else None
-    fusion = table.fusion_of(settings)
     dial = settings.dial(options.get("dial"))  # the named one, also if dollars or a target are set
-    return replace(table.walk(policy, dial=dial, fusion=fusion, verdict=verdict), note=note)
-
-
-def run_paper(table: ReplayTable, options: Mapping[str, str]) -> Outcomes:
-    """The paper's policy: τ 0.3 and 0.7, 1, 2 or 6 calls, argmin of F̃, no skills; the options change some of it."""
-    samples = min(5, table.samples(SLOW))
-    chosen = {"policy": "paper", "tau1": "0.3", "tau2": "0.7", "n": str(samples), "beta": "inf", **options}
-    return run_odar(table, {"rule": "fep", **chosen}, "paper")
+    return replace(table.walk(policy, dial=dial, fusion=table.fusion_of(settings), verdict=verdict), note=note)
 
 
 def _first_slow_answer(state: State) -> Verdict:
@@ -173,20 +171,18 @@ def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
     return "without the thresholds of single experts; no item was given to an alternative model"
 
 
-def _measured_again(table: ReplayTable, options: Mapping[str, str]) -> ReplayTable:
-    """The table with another λ, estimator or origin of the statistics."""
-    statistics = options.get("statistics", "calibration")
+def _measured_again(table: ReplayTable, settings: Settings, statistics: str) -> ReplayTable:
+    """The table with the λ and the estimator of these settings, and another origin of the statistics."""
     if statistics not in STATISTICS:
         raise UnknownName("source of statistics", statistics, STATISTICS)
-    changed = with_values(table.settings, {OPTIONS[k]: options[k] for k in ("lambda", "estimator") if k in options})
     difficulty = None
-    if changed.routing.estimator != table.settings.routing.estimator:
-        estimator = ESTIMATORS[changed.routing.estimator]()
+    if settings.routing.estimator != table.settings.routing.estimator:
+        estimator = ESTIMATORS[settings.routing.estimator]()
         if isinstance(estimator, LearnedEstimator):
             difficulty = estimator.predict(np.array(table.column("features")))
         else:
             difficulty = np.array([estimator.estimate(Query(text)).difficulty for text in table.column("query")])
-    table = table.replaced(settings=changed, difficulty=difficulty)
+    table = table.replaced(settings=settings, difficulty=difficulty)
     if statistics == "none":
         return table.replaced(calibration=replace(table.calibration, statistics={}))
     return table.replaced(calibration=table.own_calibration()) if statistics == "recording" else table
@@ -204,17 +200,21 @@ def _supported_paper(table: ReplayTable, policy: PaperPolicy, note: str) -> tupl
 # --- fixed choices -----------------------------------------------------------------------------------------------
 
 
-def run_fixed(table: ReplayTable, spec: str) -> Outcomes:
-    """A fixed choice by its stages; a single call to an agent is the mean over its samples."""
-    stages = tuple(map(Stage.parse, spec.split(",")))
-    for stage in stages:
-        for agent in stage.agents:
-            table.settings.agent(agent)
-    policy = FixedPolicy(stages)
-    if len(stages) > 1 or stages[0].calls > 1 or stages[0].asks[0].verify:
-        return table.walk(policy)
-    runs = _single_calls(table, stages[0].asks[0].agent)
-    return runs[0] if len(runs) == 1 else mean_outcomes(runs, f"mean over {len(runs)} samples")
+def _run_fixed(
+    table: ReplayTable, stages: str, rule: Mapping[str, Setting] | None = None, note: str = ""
+) -> Outcomes:
+    """A fixed choice, with a fusion rule in place of the settings'.
+
+    A single call to an agent is the mean over its samples.
+    """
+    policy = FixedPolicy.parse(*stages.split(","))
+    for agent in chain.from_iterable(stage.agents for stage in policy.stages):
+        table.settings.agent(agent)
+    if stages in table.settings.agent_names:
+        runs = _single_calls(table, stages)
+        return runs[0] if len(runs) == 1 else mean_outcomes(runs, f"mean over {len(runs)} samples")
+    fusion = table.fusion_of(with_values(table.settings, rule or {}))
+    return replace(table.walk(policy, fusion=fusion), note=note)
 
 
 def _single_calls(table: ReplayTable, agent: str) -> list[Outcomes]:
@@ -276,7 +276,7 @@ def _papers_choice(table: ReplayTable) -> tuple[list[Outcomes], Ints]:
 def random_mixture(table: ReplayTable) -> Outcomes:
     """Fast or slow at random, at the cost of ODAR."""
     alone = [run_policy(table, name) for name in ("single-fast", "single-slow")]
-    mixed = best_mixture(alone, float(run_policy(table, "odar").cost_usd.mean()))
+    mixed = best_mixture(alone, run_policy(table, "odar").mean_usd)
     return replace(mixed, note=f"fast or slow at random, at the cost of odar: {mixed.note}")
 
 
@@ -290,6 +290,11 @@ def oracle(table: ReplayTable) -> Outcomes:
     return _cheapest_best(runs, "the best answer: an upper bound")
 
 
+def oracle_router(table: ReplayTable) -> Outcomes:
+    fixed = [run_policy(table, spec) for spec in suites(table)["fixed"]]
+    return _cheapest_best(fixed, "knows in hindsight which fixed choice is right")
+
+
 def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     scores = np.stack([each.score for each in outcomes])
     costs = np.stack([each.cost_usd for each in outcomes])
@@ -298,35 +303,26 @@ def _cheapest_best(outcomes: Sequence[Outcomes], note: str) -> Outcomes:
     return pick_outcomes(outcomes, pick, note=note)
 
 
-def run_fused(table: ReplayTable, stage: str, rule: Mapping[str, Setting], note: str) -> Outcomes:
-    """One stage for every item, and a rule that chooses among its answers."""
-    fusion = table.fusion_of(with_values(table.settings, rule))
-    return replace(table.walk(FixedPolicy.parse(stage), fusion=fusion), note=note)
-
-
 MAJORITY: Mapping[str, Setting] = {"fusion.rule": "majority"}
 ARGMIN: Mapping[str, Setting] = {"fusion.rule": "fep", "fusion.beta": math.inf}
+FIXED: Mapping[str, tuple[str, Mapping[str, Setting], str]] = {
+    "single-fast": (FAST, {}, ""),
+    "single-slow": (SLOW, {}, ""),
+    "always-medium": (f"{FAST},{SLOW}:verify", {}, ""),
+    "always-hard": (f"{FAST}+{SLOW}*N", {}, ""),
+    "ensemble": (f"{FAST}+{SLOW}*2", MAJORITY, "majority vote"),
+    "self-consistency": (f"{SLOW}*N", MAJORITY, "majority vote of slow samples"),
+    "best-of-n": (f"{SLOW}*N", ARGMIN, "the slow sample of lowest free energy, without a reward model"),
+}
+"""Fixed choices by name: stages, with N samples by option n or k; the fusion rule; a note."""
 BASELINES = {
-    "single-fast": lambda table: run_fixed(table, FAST),
-    "single-slow": lambda table: run_fixed(table, SLOW),
-    "always-medium": lambda table: run_fixed(table, f"{FAST},{SLOW}:verify"),
-    "always-hard": lambda table: run_fixed(table, f"{FAST}+{SLOW}*{min(5, table.samples(SLOW))}"),
-    "ensemble": lambda table: run_fused(table, f"{FAST}+{SLOW}*2", MAJORITY, "majority vote"),
     "length-adaptive": length_adaptive,
     "random-matched": random_matched,
     "random-mixture": random_mixture,
-    "oracle-router": lambda table: _cheapest_best(
-        [run_policy(table, spec) for spec in suites(table)["fixed"]],
-        "knows in hindsight which fixed choice is right",
-    ),
+    "oracle-router": oracle_router,
     "oracle": oracle,
 }
-"""Baselines without options."""
-COUNTED = {
-    "self-consistency": ("k", MAJORITY, "majority vote of slow samples"),
-    "best-of-n": ("n", ARGMIN, "the slow sample of lowest free energy, without a reward model"),
-}
-"""Baselines with a number of slow samples: the name of this option, the fusion rule, a note."""
+"""Baselines made of the outcomes of other policies."""
 
 
 # --- lists of policies -------------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from __future__ import annotations
 import gc
 import json
 import math
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -46,7 +47,7 @@ from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, PaperPolicy
 from odar.policy.policies import agents_of, choose_policy
 from odar.policy.signals import QuantileTables, shipped_tables
-from odar.settings import FusionSettings, Settings
+from odar.settings import Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
 
 
@@ -83,7 +84,7 @@ class _Node:
     """Empty until a policy needs them."""
     following: dict[Stage, _Node] = field(default_factory=dict)
     winners: dict[int, int] = field(default_factory=dict)
-    """The winning candidate by the id of the fusion rule."""
+    """The winning candidate by the number of the fusion rule."""
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +115,6 @@ class ReplayTable:
         settings: agents, models, fusion and routing.
         prompts: the MD5 of each step's prompt, which identifies statistics of the calibration.
         calibration: statistics and belief; its settings must be in `settings` already.
-        difficulty: d(x) of each item, in place of the recorded ones.
         header: of the recording, for reports.
 
     A table does not change; `replaced` makes another one.
@@ -126,7 +126,6 @@ class ReplayTable:
         settings: Settings,
         prompts: Mapping[Step, str],
         calibration: Calibration | None = None,
-        difficulty: Sequence[float] | Array | None = None,
         header: Header | None = None,
     ) -> None:
         self.items = [item.without_tokens() for item in items]
@@ -137,14 +136,13 @@ class ReplayTable:
         self._cards = {
             name: settings.card(name) for agent in settings.agent_names for name in settings.models_of(agent)
         }
-        self._sources: dict[tuple[str, str, Step], Source] = {}
         self._agent_sources = {
             (agent, step): self.source(agent, step=step)
             for agent in settings.agent_names
             for step in (Ask(agent).step, Step.VERIFY)
         }
-        self._fusions: dict[FusionSettings, Fusion] = {}
-        self.fusion = self.fusion_of(settings)
+        self._fusions: dict[Hashable, int] = {}
+        """Numbers of the fusion rules that walks have used."""
         self.agents = agents_of(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
         default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
@@ -155,9 +153,6 @@ class ReplayTable:
         """Outcomes of policies by name, once they are known."""
         self._cascades: dict[Hashable, ReplayCascade] = {}
         self._posteriors: dict[Hashable, KnownPosterior] = {}
-        given = [item.difficulty for item in items] if difficulty is None else difficulty
-        self.difficulty: Array = np.array(given, dtype=np.float64)
-        """d(x) of each item."""
         self._lengths = usual_lengths(settings.agent_names, self.calibration, self._agent_sources)
         self.nominal = is_nominal(default_cards)
         """Whether prices are nominal, because one is unknown or zero."""
@@ -174,7 +169,7 @@ class ReplayTable:
         settings = header.to_settings()
         if calibration is not None:
             settings = with_values(settings, calibration.settings)
-        table = cls(items, settings, header.prompt_md5s(), calibration or header.to_calibration(), header=header)
+        table = cls(items, settings, header.prompt_md5s(), calibration or header.to_calibration(), header)
         return table if table.is_calibrated else table.replaced(calibration=table.own_calibration())
 
     def __len__(self) -> int:
@@ -189,26 +184,29 @@ class ReplayTable:
         difficulty: Array | None = None,
     ) -> ReplayTable:
         """The table of these rows, with other settings, calibration or difficulty; that is given for all rows."""
-        picked = np.arange(len(self)) if rows is None else np.arange(len(self))[rows]
-        return ReplayTable(
-            [self.items[row] for row in picked],
-            settings or self.settings,
-            self.prompts,
-            calibration or self.calibration,
-            (self.difficulty if difficulty is None else difficulty)[picked],
-            self.header,
-        )
+        items = self.items
+        if difficulty is not None:
+            items = [replace(item, difficulty=d) for item, d in zip(items, difficulty.tolist(), strict=True)]
+        if rows is not None:
+            items = [items[row] for row in np.arange(len(self))[rows]]
+        calibration = calibration or self.calibration
+        return ReplayTable(items, settings or self.settings, self.prompts, calibration, self.header)
 
     @cached_property
     @_garbage_collection_paused()
     def _rows(self) -> list[_Row]:
-        return [self._make_row(item, d) for item, d in zip(self.items, self.difficulty.tolist(), strict=True)]
+        return list(map(self._make_row, self.items))
 
     @cached_property
     def _samples(self) -> dict[tuple[str, Step], int]:
         """The number of answers that every item has."""
         keys = {key for row in self._rows for key in row.numbers}
         return {key: min(len(row.numbers.get(key, ())) for row in self._rows) for key in keys}
+
+    @property
+    def difficulty(self) -> Array:
+        """d(x) of each item."""
+        return np.array(self.column("difficulty"), dtype=np.float64)
 
     @property
     def kinds(self) -> list[str]:
@@ -236,50 +234,18 @@ class ReplayTable:
 
     def scores(self, agent: str) -> Array:
         """The mean score of an agent's answers to each item; NaN for an item without one."""
-        key = (agent, Ask(agent).step)
-        by_item = ([row.item.attempts[n].score or 0.0 for n in row.numbers.get(key, ())] for row in self._rows)
+        own = (agent, Ask(agent).step)
+        by_item = ([a.score or 0.0 for a in item.attempts if (a.agent, a.step) == own] for item in self.items)
         return np.array([np.mean(scores) if scores else np.nan for scores in by_item])
 
-    def candidates_right(self) -> list[list[bool]]:
-        """Whether each candidate of each item is right; verifications are not candidates."""
-        return [
-            [(each.score or 0.0) >= MIN_RIGHT_SCORE for each in item.attempts if each.step is not Step.VERIFY]
-            for item in self.items
-        ]
-
-    def is_confirmed(self, row: int, winner: int, agents: Collection[str]) -> bool:
-        """Whether the first answer of another of these agents equals the winning attempt's."""
-        answers = self._rows[row]
-        others = [
-            answers.numbers[agent, Ask(agent).step][0]
-            for agent in agents
-            if agent != answers.item.attempts[winner].agent and (agent, Ask(agent).step) in answers.numbers
-        ]
-        groups = group_candidates([answers.candidates[number] for number in (winner, *others)])
-        return groups[0] >= 0 and groups[0] in groups[1:]
-
-    def fuse(self, fusion: Fusion, policy: Policy | None = None) -> Array:
-        """1 for each item if the winner of all its candidates is right, else 0.
-
-        The verdict of the policy counts, if one is given and has one, else that of the fusion rule.
-        """
-        right = []
-        for row, known in zip(self._rows, self.candidates_right(), strict=True):
-            taken = tuple(i for i, each in enumerate(row.item.attempts) if each.step is not Step.VERIFY)
-            node = _Node(row, 0, (), taken, tuple(row.candidates[number] for number in taken))
-            verdict = None
-            if policy is not None:
-                verdict = policy.verdict(State(row.plan, (), node.candidates, opinions=self._opinions(node)))
-            right.append(known[(verdict or fusion.choose(node.candidates, row.item.query)).winner])
-        return np.array(right, dtype=np.float64)
+    @property
+    def all_answers(self) -> Stage:
+        """The stage that asks for every recorded answer at once, except verifications."""
+        return Stage(tuple(Ask(agent, count) for agent in self.agents if (count := self.samples(agent))))
 
     def fusion_of(self, settings: Settings) -> Fusion:
         """The fusion rule of these settings, with the calibrated skills."""
-        if settings.fusion not in self._fusions:
-            self._fusions[settings.fusion] = Fusion.from_settings(
-                settings.fusion, self.calibration.statistics, self._agent_sources
-            )
-        return self._fusions[settings.fusion]
+        return Fusion.from_settings(settings.fusion, self.calibration.statistics, self._agent_sources)
 
     def samples(self, agent: str, step: Step | None = None) -> int:
         """How many answers of an agent every item has, at its usual step or at this one."""
@@ -291,13 +257,8 @@ class ReplayTable:
 
     def source(self, agent: str, model: str = "", step: Step | None = None) -> Source:
         """What identifies an agent's statistics in a calibration, by default of its own model at its usual step."""
-        model = model or self.settings.agent(agent).model
-        step = step or Ask(agent).step
-        key = (agent, model, step)
-        if key not in self._sources:
-            prompt_md5 = self.prompts.get(step, "")
-            self._sources[key] = configured_source(self.settings, prompt_md5, self._cards[model], agent)
-        return self._sources[key]
+        card = self._cards[model or self.settings.agent(agent).model]
+        return configured_source(self.settings, self.prompts.get(step or Ask(agent).step, ""), card, agent)
 
     def _scale(self, attempt: Attempt) -> tuple[Alignment | None, QuantileTables]:
         """What the energy of an answer (if that is calibrated) and its signals are compared with."""
@@ -315,7 +276,7 @@ class ReplayTable:
         *,
         dial: Dial | None = None,
         fusion: Fusion | None = None,
-        verdict: Callable[[State], Verdict] | None = None,
+        verdict: Callable[[State], Verdict | None] | None = None,
         first_sample: int = 0,
     ) -> Outcomes:
         """The outcome of a policy on every item.
@@ -324,17 +285,19 @@ class ReplayTable:
             policy: decides in every state.
             dial: in place of the settings'; a target moves from item to item, as it does when questions are served.
             fusion: in place of the settings', where the policy leaves the choice to it.
-            verdict: chooses the final answer, in place of policy and fusion.
+            verdict: chooses the final answer, in place of the policy; None leaves it to the fusion rule.
             first_sample: begin with this sample of every agent; the first ones follow the last one.
 
         Raises:
             InputError: the recording lacks an answer that the policy asks for.
         """
         dial = dial or self.settings.dial()
-        fusion = fusion or self.fusion
+        fusion = fusion or self.fusion_of(self.settings)
+        skills = tuple(sorted(fusion.skills.items()))
+        rule = self._fusions.setdefault((fusion.rule, fusion.beta, fusion.similarity, skills), len(self._fusions))
         decide = verdict or policy.verdict
         # the paper's policy and fixed choices read neither prices nor opinions
-        needs_opinions = not isinstance(policy, PaperPolicy | FixedPolicy)
+        needs_opinions = verdict is not None or not isinstance(policy, PaperPolicy | FixedPolicy)
         target = TargetState()
         nodes: list[_Node] = []
         winners: list[int] = []
@@ -355,21 +318,20 @@ class ReplayTable:
                     raise InputError(f"policy {policy.name} asks no agent; the recording holds answers of {agents}")
                 chosen = decide(state) if len(node.taken) > 1 else None
                 nodes.append(node)
-                winners.append(_fused(node, fusion) if chosen is None else chosen.winner)
+                winners.append(_fused(node, fusion, rule) if chosen is None else chosen.winner)
             if dial.target:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
         floats = partial(np.array, dtype=np.float64)
+        won = list(zip(nodes, winners, strict=True))
         return Outcomes(
-            score=floats([node.scores[winner] for node, winner in zip(nodes, winners, strict=True)]),
+            score=floats([node.scores[winner] for node, winner in won]),
             cost_usd=floats([node.cost_usd for node in nodes]),
             calls=floats([len(node.taken) for node in nodes]),
             seconds=floats([node.seconds for node in nodes]),
             tokens=floats([node.tokens for node in nodes]),
-            path=np.array([PATHS.index(path_of(node.stages)) for node in nodes], dtype=np.int64),
-            winner=np.array(
-                [node.taken[winner] for node, winner in zip(nodes, winners, strict=True)], dtype=np.int64
-            ),
+            path=np.array([PATHS.index(path_of(node.stages)) for node in nodes]),
+            winner=np.array([node.taken[winner] for node, winner in won]),
             best=floats([max(node.scores) for node in nodes]),
             stages=tuple(node.stages for node in nodes),
             name=policy.name,
@@ -481,10 +443,10 @@ class ReplayTable:
             node.opinions = grouped(own, group_candidates(node.candidates))
         return node.opinions
 
-    def _make_row(self, item: RecordedItem, difficulty: float) -> _Row:
+    def _make_row(self, item: RecordedItem) -> _Row:
         models = {attempt.agent: attempt.model for attempt in item.attempts}
         cards = {agent: self._cards[name] for agent, name in models.items()}
-        estimate = Estimate(difficulty, self.settings.routing.estimator)
+        estimate = Estimate(item.difficulty, self.settings.routing.estimator)
         assignment = Assignment(item.expert, models=models)
         plan = make_plan(Query(item.query), estimate, assignment, cards, Dial(), lengths=self._lengths)
         prices = token_prices(cards)
@@ -497,7 +459,7 @@ class ReplayTable:
                 alignment, _ = self._scale(attempt)
                 weight = self.settings.fusion.varentropy_weight
                 energy = free_energy(figures.energy, figures.varentropy, weight, alignment)
-            row.candidates.append(attempt.to_candidate(energy))
+            row.candidates.append(replace(attempt, energy=energy))
             row.costs.append(_attempt_cost(attempt, prices[attempt.agent], question_tokens))
             row.numbers.setdefault((attempt.agent, attempt.step), []).append(number)
         return row
@@ -508,14 +470,16 @@ class ReplayTable:
         μ and σ have clipped tails, so that outliers do not move them. A source without log-probabilities has
         quantiles of lengths only: its μ is 0 and its σ is 1.
         """
-        answers: dict[Source, list[tuple[Attempt, int]]] = {}
+        by_agent: dict[tuple[str, str, Step], list[tuple[Attempt, int]]] = defaultdict(list)
         for item in self.items:
             tokens = Query(item.query).estimated_tokens
             for attempt in item.attempts:
-                source = self.source(attempt.agent, attempt.model, attempt.step)
-                answers.setdefault(source, []).append((attempt, tokens))
+                by_agent[attempt.agent, attempt.model, attempt.step].append((attempt, tokens))
+        by_source: dict[Source, list[tuple[Attempt, int]]] = defaultdict(list)
+        for key, answers in by_agent.items():
+            by_source[self.source(*key)] += answers
         weight = self.settings.fusion.varentropy_weight
-        return {source: _statistics(found, weight) for source, found in answers.items()}
+        return {source: _statistics(answers, weight) for source, answers in by_source.items()}
 
 
 def load_table(place: str | Path, calibration: str | None = None, split: str = "") -> ReplayTable:
@@ -596,13 +560,13 @@ def _check_verified(node: _Node, verdict: Verdict | None) -> None:
         raise InputError("a verification of another answer than the fast one was not recorded")
 
 
-def _fused(node: _Node, fusion: Fusion) -> int:
-    """The winner of a state's candidates by a fusion rule."""
+def _fused(node: _Node, fusion: Fusion, number: int) -> int:
+    """The winner of a state's candidates by a fusion rule; the node keeps it by the number of the rule."""
     if len(node.candidates) == 1:
         return 0
-    if id(fusion) not in node.winners:
-        node.winners[id(fusion)] = fusion.choose(node.candidates, node.row.item.query).winner
-    return node.winners[id(fusion)]
+    if number not in node.winners:
+        node.winners[number] = fusion.choose(node.candidates, node.row.item.query).winner
+    return node.winners[number]
 
 
 def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statistics:

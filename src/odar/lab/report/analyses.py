@@ -29,7 +29,7 @@ from odar.lab.report.draw import (
     policy_label,
 )
 from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
-from odar.lab.router_quality import gap_recovered, oracle_score, router_row
+from odar.lab.router_quality import gap_recovered, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
 from odar.policy.fusion_rules import RULES
@@ -111,7 +111,7 @@ def fusion_table(findings: Findings) -> list[Exhibit]:
         hard = routed.path == 2
         within = float(routed.score[hard].mean()) if hard.any() else None
         against = None if forced.name == majority.name else findings.gain(forced, majority).interval
-        rows.append([name, float(routed.score.mean()), within, float(forced.score.mean()), against])
+        rows.append([name, routed.mean_score, within, forced.mean_score, against])
     return [exhibit("fusion", rows)]
 
 
@@ -123,7 +123,7 @@ def best_of_n_figure(findings: Findings) -> list[Exhibit]:
         ("self-consistency", "self-consistency:k", Colour.MEDIUM),
         ("best of n", "best-of-n:n", Colour.HARD),
     ):
-        lines[name] = ([float(findings.outcomes[f"{spec}={n}"].score.mean()) for n in sizes], colour, "-")
+        lines[name] = ([findings.outcomes[f"{spec}={n}"].mean_score for n in sizes], colour, "-")
     rows = [[n, *(scores[i] for scores, _, _ in lines.values())] for i, n in enumerate(sizes)]
     return [exhibit("best-of-n", rows, draw=line_chart("slow samples, n", "accuracy", sizes, lines))]
 
@@ -137,13 +137,11 @@ def sweeps(findings: Findings) -> list[Exhibit]:
         for outcome in findings.suite(f"sweep-{sweep}"):
             value = outcome.name.partition(":")[2].replace("inf", "∞")
             value = value.replace("tau1=", "").replace(",tau2=", ", ").rpartition("=")[2]
-            rows.append([value, float(outcome.score.mean()), float(outcome.calls.mean())])
+            rows.append([value, outcome.mean_score, float(outcome.calls.mean())])
         values, scores, _ = zip(*rows, strict=True)
         chart = line_chart(title, "accuracy", values, {title: (scores, Colour.ACCENT, "-")})
         draw = chart if sweep != "tau" else None
-        columns = f"{title} |; accuracy; calls | .2f"
-        words = {"setting": title}
-        exhibits.append(exhibit(f"sweep-{sweep}", rows, columns=columns, words=words, draw=draw, size=(4.9, 2.7)))
+        exhibits.append(exhibit(f"sweep-{sweep}", rows, words={"setting": title}, draw=draw, size=(4.9, 2.7)))
     return exhibits
 
 
@@ -165,19 +163,15 @@ def attacks(findings: Findings) -> list[Exhibit]:
             else:
                 attacked = recorded.replaced(rows=recorded.of_set(f"{name}+{attack}"))
                 kind = "recorded"
-                before, after = _shared_items(clean, attacked)
+                ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
+                first, second = shared_rows(*ids)
+                before = clean.replaced(rows=first)
+                after = attacked.replaced(rows=second)
             if len(before):
                 for policy, suffix in (("odar", ""), ("paper", ", paper's policy")):
                     changes = _changes(before, after, policy)
                     rows.append([f"{name}, {attack}{suffix}", len(before), kind, *changes])
     return [exhibit("attacks", rows)] if rows else []
-
-
-def _shared_items(clean: ReplayTable, attacked: ReplayTable) -> tuple[ReplayTable, ReplayTable]:
-    """The items that both recordings hold, by id and seed."""
-    ids = [[(key.id, key.seed) for key in table.column("key")] for table in (clean, attacked)]
-    first, second = shared_rows(*ids)
-    return clean.replaced(rows=first), attacked.replaced(rows=second)
 
 
 def _rerouted(clean: ReplayTable, attacks: Sequence[str]) -> dict[str, ReplayTable]:
@@ -208,8 +202,8 @@ def _changes(clean: ReplayTable, attacked: ReplayTable, policy: str) -> list[Any
         clean.difficulty.mean(),
         attacked.difficulty.mean(),
         (before.path == after.path).mean(),
-        before.score.mean(),
-        after.score.mean(),
+        before.mean_score,
+        after.mean_score,
         difference(after.score, before.score).interval,
         before.calls.mean(),
         after.calls.mean(),
@@ -222,11 +216,8 @@ def stability_table(findings: Findings) -> list[Exhibit]:
     rows = []
     for name in findings.compared:
         outcome = findings.outcomes[name]
-        figures: list[float | None] = []
-        for values in (outcome.calls, outcome.tokens):
-            known = not np.isnan(values).any()
-            figures += [values.mean(), np.percentile(values, 95), values.max()] if known else [None] * 3
-        rows.append([policy_label(name), *figures])
+        spreads = [[each.mean(), np.percentile(each, 95), each.max()] for each in (outcome.calls, outcome.tokens)]
+        rows.append([policy_label(name), *spreads[0], *spreads[1]])
     return [exhibit("stability", rows)]
 
 
@@ -305,11 +296,11 @@ def routers(findings: Findings) -> list[Exhibit]:
     """
     table = findings.table
     weak, slow, hard = (findings.outcomes[name] for name in ("single-fast", "single-slow", "always-hard"))
-    strong = max((slow, hard), key=lambda each: float(each.score.mean()))
-    if strong.score.mean() <= weak.score.mean():
+    strong = max((slow, hard), key=lambda each: each.mean_score)
+    if strong.mean_score <= weak.mean_score:
         raise InputError(
-            f"The strong side ({strong.name}, {strong.score.mean():.3f}) is no better than the fast agent "
-            f"({weak.score.mean():.3f}): there is no gap that a router could recover."
+            f"The strong side ({strong.name}, {strong.mean_score:.3f}) is no better than the fast agent "
+            f"({weak.mean_score:.3f}): there is no gap that a router could recover."
         )
     # what each router ranks the questions by
     rng = np.random.default_rng(42)
@@ -318,7 +309,7 @@ def routers(findings: Findings) -> list[Exhibit]:
         "length": np.array([len(text) for text in table.column("query")], dtype=np.float64),
         "difficulty": table.difficulty,
         "belief after fast": escalation_score(table),
-        "oracle": oracle_score(weak.score, strong.score),
+        "oracle": strong.score - weak.score,  # knows both outcomes
     }
     try:
         quality = [router_row(name, score, weak.score, strong.score, rng) for name, score in scores.items()]
@@ -336,10 +327,10 @@ def routers(findings: Findings) -> list[Exhibit]:
     lines = {name: (values.tolist(), *styles.get(name, (Colour.HARD, "-"))) for name, values in curves.items()}
     draw = line_chart("share of strong calls", "gap recovered", shares.tolist(), lines)
     points = np.column_stack([shares, *curves.values()]).tolist()
-    columns = f"share | .1f; {'; '.join(f'{name} | .2f' for name in curves)}"
+    names = "; ".join(f"{name} | .2f" for name in curves)
     return [
         exhibit("routers", quality, words={"strong": policy_label(strong.name)}),
-        exhibit("recovered", points, columns=columns, draw=draw),
+        exhibit("recovered", points, words={"routers": names}, draw=draw),
     ]
 
 

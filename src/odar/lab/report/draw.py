@@ -119,26 +119,25 @@ class Exhibit:
 
 
 TEXTS = tomllib.loads(resources.files("odar.lab.report").joinpath("exhibits.toml").read_text("utf-8"))
-"""Title, caption and columns of each exhibit."""
+"""Title, caption and columns of each exhibit, and words below the titles of sections."""
 
 
 def exhibit(
     slug: str,
     rows: Sequence[Sequence[Any]],
     *,
-    columns: str | Sequence[Column] = "",
+    columns: Sequence[Column] | None = None,
     words: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Exhibit:
     """An exhibit with title, caption and, by default, columns of exhibits.toml.
 
-    `words` are filled into title and caption; a slug with a suffix, such as sweep-beta, has the texts of sweep.
-    Columns without a known value are left out.
+    `words` are filled into these texts; a slug with a suffix, such as sweep-beta, has the texts of sweep. Columns
+    without a known value are left out.
     """
     texts = TEXTS.get(slug) or TEXTS[slug.partition("-")[0]]
-    title, caption = (texts[name].format(**words or {}) for name in ("title", "caption"))
-    if isinstance(columns, str):
-        columns = parse_columns(columns or texts["columns"])
+    title, caption, form = (texts.get(name, "").format(**words or {}) for name in ("title", "caption", "columns"))
+    columns = columns or parse_columns(form)
     known = [i for i in range(len(columns)) if not rows or any(_is_known(row[i]) for row in rows)]
     rows = [[row[i] for i in known] for row in rows]
     return Exhibit(slug, title, caption, [columns[i] for i in known], rows, **more)

@@ -13,12 +13,12 @@ import numpy as np
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import GROUPS
 from odar.errors import InputError
-from odar.lab.replay.policies import SEEDS, best_paths, run_paper
+from odar.lab.replay.policies import best_paths, run_policy
 from odar.lab.replay.table import ReplayTable
 from odar.lab.report.draw import Exhibit, exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import auroc, pearson
-from odar.lab.training import EPOCHS, STEPS, check_row_count, cross_predict, d_star, fit
+from odar.lab.training import EPOCHS, SEEDS, STEPS, check_row_count, cross_predict, d_star, fit
 from odar.policy.arrays import Array, Bools
 from odar.types import FAST
 
@@ -43,7 +43,7 @@ def features(findings: Findings) -> list[Exhibit]:
     rows: list[list[Any]] = []
     for without, name in names.items():
         prior = _retrained(table, without) if without else table.difficulty
-        outcome = run_paper(table.replaced(difficulty=prior), {})
+        outcome = run_policy(table.replaced(difficulty=prior), "paper")
         figures = (outcome.path == best, outcome.score, outcome.calls)
         rows.append([name, pearson(prior, target), *(float(each.mean()) for each in figures)])
     chance = findings.outcomes["random-matched"]
@@ -107,7 +107,7 @@ def transfer(findings: Findings) -> list[Exhibit]:
 
     def figures(difficulty: Array, own: Bools) -> tuple[float, float]:
         """Routing accuracy, and AUROC for errors of the fast agent; NaN if all or none are errors."""
-        taken = run_paper(table.replaced(rows=own).replaced(difficulty=difficulty), {}).path
+        taken = run_policy(table.replaced(rows=own).replaced(difficulty=difficulty), "paper").path
         both = 0 < wrong[own].mean() < 1
         return float((taken == best[own]).mean()), auroc(difficulty, wrong[own]) if both else float("nan")
 

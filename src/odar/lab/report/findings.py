@@ -20,22 +20,15 @@ from odar.lab.replay.table import ReplayTable
 from odar.lab.report.draw import TEXTS
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
+from odar.policy.equivalence import group_candidates
 from odar.types import SLOW, Step
 
 ERROR_KINDS: dict[str, str] = TEXTS["errors"]["kinds"]
 """Kinds of error (SPEC 7.5). The paper separates E5 and E6 by reading; here the field of the item decides."""
-FIELDS = {
-    "mathematics": "math",
-    "coding": "code",
-    "logic": "logic",
-    "language": "language",
-    "commonsense": "commonsense",
-    "knowledge": "knowledge",
-    "knowledge qa": "knowledge",
-    "multimodal": "multimodal",
-}
+EXPERTS: dict[str, str] = TEXTS["errors"]["experts"]
 """The right expert for a category or subject."""
-REASONING = ("mathematics", "coding", "logic", "multi-hop", "advanced cognition", "abstract", "instruction")
+REASONING: list[str] = TEXTS["errors"]["reasoning"]
+"""Categories and subjects that need reasoning, not only facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +115,7 @@ def replay_recordings(tables: Mapping[str, ReplayTable], train: str = "Mathemati
 def _replay(name: str, recorded: ReplayTable, others: list[ReplayTable], train: str) -> Findings:
     clean = np.array(["+" not in item.key.set for item in recorded.items])
     table = recorded if clean.all() or not clean.any() else recorded.replaced(rows=clean)
-    outcomes: dict[str, Outcomes] = {}
-    left_out: dict[str, str] = {}
-    for spec, found in run_policies(table, ["all"]):
-        if isinstance(found, Exception):
-            left_out[spec] = str(found)
-        else:
-            outcomes[spec] = found
+    outcomes, left_out = run_policies(table, ["all"])
     main = [outcomes[spec] for spec in ("odar", *suites(table)["baselines"]) if spec in outcomes]
     rows = summarize_policies(table, main, outcomes["odar"])
     return Findings(name, recorded, table, outcomes, left_out, rows, others, train)
@@ -156,18 +143,25 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
     asks = [ask for stage in stages for ask in stage.asks]
     if any(ask.verify for ask in asks):
         return any(each.judgment for each in table.items[row].attempts if each.step is Step.VERIFY)
-    return len(stages) > 1 and table.is_confirmed(row, int(outcome.winner[row]), {ask.agent for ask in asks})
+    if len(stages) < 2:
+        return False
+    attempts = table.items[row].attempts
+    winner = attempts[outcome.winner[row]]
+    first = {each.agent: each for each in reversed(attempts) if each.step is not Step.VERIFY}
+    others = [first[agent] for agent in {ask.agent for ask in asks} - {winner.agent}]
+    groups = group_candidates([each.candidate for each in (winner, *others)])
+    return groups[0] >= 0 and groups[0] in groups[1:]
 
 
 def fields_of(table: ReplayTable) -> list[str]:
     """The field of each item: its subject if that is a known field, else the category of its benchmark."""
-    known = {*FIELDS, *REASONING}
+    known = {*EXPERTS, *REASONING}
     return [(item.stratum if item.stratum.lower() in known else item.category).lower() for item in table.items]
 
 
 def wrong_experts(table: ReplayTable) -> Bools:
     pairs = zip(fields_of(table), table.column("expert"), strict=True)
-    return np.array([FIELDS.get(field, expert) != expert for field, expert in pairs])
+    return np.array([EXPERTS.get(field, expert) != expert for field, expert in pairs])
 
 
 def expert_counts(table: ReplayTable) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import platform
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from importlib import resources
@@ -19,7 +18,7 @@ from odar.errors import InputError
 from odar.files import atomic_write, install_command
 from odar.lab.intervals import Interval
 from odar.lab.report import analyses, estimators, results
-from odar.lab.report.draw import Column, Exhibit, to_svg
+from odar.lab.report.draw import TEXTS, Column, Exhibit, to_svg
 from odar.lab.report.findings import Findings
 from odar.lab.statistics import PolicySummary, format_p
 
@@ -40,26 +39,20 @@ SECTIONS: dict[str, tuple[Callable[[Findings], list[Exhibit]], ...]] = {
     "Router quality": (analyses.routers,),
     "Uncertainty": (results.dataset_table, analyses.uncertainty_table),
 }
-WORDS = {
-    "Ablations": "Replayed on the same answers; other recordings of the same items are further rows.",
-    "Errors": "E1 to E4 are ODAR's own. E5 and E6: no recorded answer was right; the kind of set decides which.",
-    "Uncertainty": "The main figures with several intervals and tests.",
-}
 LIBRARIES = ("numpy", "matplotlib", "pyarrow")
 
 
 def exhibits(findings: Findings) -> tuple[dict[str, list[Exhibit]], list[str]]:
     """The exhibits of each section, and the reasons why others cannot be made from this recording."""
-    by_section: dict[str, list[Exhibit]] = defaultdict(list)
+    by_section: dict[str, list[Exhibit]] = {section: [] for section in SECTIONS}
     reasons = []
     for section, makers in SECTIONS.items():
         for make in makers:
             try:
-                if made := make(findings):
-                    by_section[section] += made
+                by_section[section] += make(findings)
             except InputError as error:
                 reasons.append(str(error))
-    return by_section, reasons
+    return {section: found for section, found in by_section.items() if found}, reasons
 
 
 def write_report(parts: Sequence[Findings], out: Path, command: str) -> None:
@@ -99,7 +92,7 @@ def render(parts: Sequence[Findings], command: str) -> str:
         )
     return template.render(
         style=files.joinpath("page.css").read_text(encoding="utf-8"),
-        words=WORDS,
+        words=TEXTS["sections"],
         date=datetime.now(UTC).date().isoformat(),
         parts=shown,
     )
@@ -186,7 +179,7 @@ def _origin(findings: Findings, command: str) -> dict[str, str]:
         "policy": f"{settings.policy}, dial {settings.dial()}, τ {routing.tau1:g} and {routing.tau2:g}",
         "fusion": f"{fusion.rule}, β = {fusion.beta:g}, λ = {fusion.varentropy_weight:g}",
         **agents,
-        "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompts.items()),
+        "prompts": ", ".join(f"{step} {md5}" for step, md5 in header.prompt_md5s().items() if md5),
         "calibration": settings.calibration or "none",
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "collected with": ", ".join(f"{name} {number}" for name, number in header.versions.items()),

@@ -37,16 +37,11 @@ CATEGORIES = (
     "Instruction",
 )  # fmt: skip
 """The paper's eight categories, in its order; ARC-AGI-2 is outside them."""
-HINDSIGHT = "oracle-router"
-"""The policy that is not part of the Pareto frontier, because it needs the scores."""
 
 
 def main_table(findings: Findings) -> list[Exhibit]:
     """A row for each benchmark, the mean of each category, and the mean over benchmarks (SPEC 7.7)."""
     names = [*findings.compared[1:], "odar"]
-    shown = "; ".join(map(policy_label, names))
-    gains = f"gain on fast | +.3f; gain on {policy_label(findings.consistency)} | +.3f"
-    columns = f"benchmark |; category |; items | d; {shown}; {gains}; calls | .2f; S / M / H |"
     masks = findings.benchmarks
     rows: list[list[Any]] = []
     for category, members in findings.categories.items():
@@ -55,7 +50,12 @@ def main_table(findings: Findings) -> list[Exhibit]:
             rows.append(_benchmark_row(findings, names, f"mean of {category}", [masks[name] for name in members]))
     if len(masks) > 1:
         rows.append(_benchmark_row(findings, names, "mean of benchmarks", list(masks.values())))
-    return [exhibit("main", rows, columns=columns)]
+    words = {"policies": _labels(names), "consistency": policy_label(findings.consistency)}
+    return [exhibit("main", rows, words=words)]
+
+
+def _labels(policies: Sequence[str]) -> str:
+    return "; ".join(map(policy_label, policies))
 
 
 def _benchmark_row(
@@ -101,18 +101,13 @@ def dataset_table(findings: Findings) -> list[Exhibit]:
         over = [mean_over_sets([gain.interval.value for gain in own]) for own in gains]
         figures = [accuracies[0], None, None, over[0], None, accuracies[1], over[1], None]
         rows.append(["mean of benchmarks", len(findings.table), *figures])
-    label = policy_label(findings.consistency)
-    columns = (
-        f"benchmark |; items | d; ODAR; ± folds; ± binomial; gain on {label} | +.3f; p, BH | p; paper; "
-        f"paper's gain on {label} | +.3f; paper's p, BH | p"
-    )
-    return [exhibit("datasets", rows, columns=columns)]
+    return [exhibit("datasets", rows, words={"consistency": policy_label(findings.consistency)})]
 
 
 def policy_table(findings: Findings) -> list[Exhibit]:
     rows = []
     for row in findings.main:
-        gain = None if row.gain is None else row.gain.interval
+        gain = row.gain and row.gain.interval
         figures = [row.accuracy, gain, row.adjusted, row.over_fixed, row.calls, row.tokens, 1000 * row.cost_usd]
         rows.append([policy_label(row.name), *figures, row.median_s, row.tail_s, row.efficiency, _mix(row.mix)])
     notes = [f"{policy_label(row.name)}: {row.note}." for row in findings.main if row.note]
@@ -127,19 +122,17 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
     The paper's policy, the agents alone and self-consistency follow.
     """
     slow = findings.outcomes["single-slow"]
-    slow_usd = float(slow.cost_usd.mean())
     curve = findings.suite("curve")
     shown = [*curve, *(findings.outcomes[name] for name in findings.compared[1:])]
     rows: list[list[Any]] = []
-    for outcome, row in zip(shown, summarize_policies(findings.table, shown, slow), strict=True):
+    for row in summarize_policies(findings.table, shown, slow):
         name = policy_label(row.name).removeprefix("cascade, ")
-        cost = float(outcome.cost_usd.mean())
-        over_slow = None if row.gain is None else row.gain.interval
-        rows.append([name, row.accuracy.value, 1000 * cost, cost / slow_usd, row.over_fixed, over_slow])
-    equal = cost_at_accuracy(curve, float(slow.score.mean()))
+        figures = [row.accuracy.value, 1000 * row.cost_usd, row.cost_usd / slow.mean_usd, row.over_fixed]
+        rows.append([name, *figures, row.gain and row.gain.interval])
+    equal = cost_at_accuracy(curve, slow.mean_score)
     note = "No dial is as accurate as the slow agent alone."
     if equal is not None:
-        note = f"As accurate as the slow agent alone at {equal / slow_usd:.2f} of its cost."
+        note = f"As accurate as the slow agent alone at {equal / slow.mean_usd:.2f} of its cost."
     return [exhibit("frontier", rows, notes=[note])]
 
 
@@ -153,7 +146,7 @@ def pareto(findings: Findings) -> list[Exhibit]:
 
 def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes], Array]) -> Exhibit:
     def place(outcome: Outcomes) -> tuple[float, float]:
-        return float(price(outcome).mean()), float(outcome.score.mean())
+        return float(price(outcome).mean()), outcome.mean_score
 
     points = {row.name: place(findings.outcomes[row.name]) for row in findings.main if row.name != "oracle"}
     curve = sorted({place(outcome) for outcome in findings.suite("curve")})
@@ -169,7 +162,7 @@ def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes],
         for number, (name, point) in enumerate(points.items()):
             ours = name == "odar"
             colour = Colour.ACCENT if ours else Colour.OTHER
-            filled = "none" if name == HINDSIGHT else colour
+            filled = "none" if name == "oracle-router" else colour  # it needs the scores
             axes.scatter(
                 *point, s=70 if ours else 40, color=filled, edgecolor=colour, marker=MARKERS[number % len(MARKERS)],
                 label=policy_label(name), zorder=4 if ours else 3,
@@ -180,8 +173,7 @@ def _pareto(findings: Findings, key: str, axis: str, price: Callable[[Outcomes],
         axes.margins(y=0.12)
         canvas.legend(loc="outside lower center", ncols=3)
 
-    columns = f"policy |; accuracy; {key}"
-    return exhibit(f"pareto-{key}", rows, columns=columns, words={"price": key}, draw=draw, size=(4.9, 4.4))
+    return exhibit(f"pareto-{key}", rows, words={"price": key}, draw=draw, size=(4.9, 4.4))
 
 
 MARKERS = "osD^v<>pP*XhdH8"
@@ -229,9 +221,8 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         axes.set_theta_direction(-1)
         canvas.legend(loc="outside lower center", ncols=2)
 
-    columns = f"category |; benchmarks | d; {'; '.join(map(policy_label, shown))}"
-    drawable = len(CATEGORIES) - len(missing) >= 3
-    return [exhibit("accuracy", rows, columns=columns, draw=draw if drawable else None, size=(4.9, 4.4))]
+    drawn = draw if len(CATEGORIES) - len(missing) >= 3 else None
+    return [exhibit("accuracy", rows, words={"policies": _labels(shown)}, draw=drawn, size=(4.9, 4.4))]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
@@ -293,6 +284,4 @@ def strata_table(findings: Findings) -> list[Exhibit]:
             rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
-    shown = "; ".join(map(policy_label, names))
-    columns = f"fast agent right |; benchmarks | d; {shown}; gain | +.3f"
-    return [exhibit("strata", rows, columns=columns, folded=means.shape[1] < 2)]
+    return [exhibit("strata", rows, words={"policies": _labels(names)}, folded=means.shape[1] < 2)]

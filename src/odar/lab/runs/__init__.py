@@ -4,12 +4,11 @@ The engine of a run, whatever its items are:
 
 executor.py        work items → work → the journal
 journal.py         rows on disk: survive kill -9, torn lines and a second process
-limits.py          requests and tokens in any 60 seconds, by provider
+limits.py          what an item can take from providers; requests and tokens in any 60 seconds
 cluster.py         work on many machines (Ray)
 
 The work that ODAR does with it:
 
 collect.py         every agent on every item, for a recording (`odar eval collect`, `calibrate`, `advise`)
 batch.py           an answer to each question (`odar batch`)
-needs.py           the most that an item of either can take, and what it took
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from typing import Any
@@ -16,7 +16,7 @@ from odar.lab.recording.header import digest_json
 from odar.lab.recording.questions import Question
 from odar.lab.runs.executor import Work, WorkResult, failure
 from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
-from odar.lab.runs.needs import used_amounts, worst_case
+from odar.lab.runs.limits import used_amounts, worst_case
 from odar.options import AskOptions
 from odar.providers.base import Provider, Reply, Request
 from odar.providers.pool import GuardedSend, Send
@@ -34,20 +34,19 @@ async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncI
 
     A `partial` of it can be sent to another machine, which needs keys of its own.
     """
-    database = Database(settings.store) if settings.store.enabled else None
-    writer = None if database is None else TraceWriter(database, settings.store)
-    try:
-        async with Odar(settings, guard=remember_replies) as odar:
+    async with AsyncExitStack() as stack:
+        writer = None
+        if settings.store.enabled:
+            database = stack.enter_context(closing(Database(settings.store)))
+            writer = TraceWriter(database, settings.store)
+            stack.push_async_callback(asyncio.to_thread, writer.close, CLOSE_S)
+        odar = await stack.enter_async_context(Odar(settings, guard=remember_replies))
 
-            async def work(item: WorkItem, memo: Memo) -> WorkResult:
-                with use_memo(memo):
-                    return await answer_question(odar, item, seed, writer)
+        async def work(item: WorkItem, memo: Memo) -> WorkResult:
+            with use_memo(memo):
+                return await answer_question(odar, item, seed, writer)
 
-            yield work
-    finally:
-        if database is not None and writer is not None:
-            await asyncio.to_thread(writer.close, CLOSE_S)
-            database.close()
+        yield work
 
 
 async def answer_question(

@@ -38,15 +38,11 @@ class RayWorker:
         self._opening = asyncio.Lock()
         self._work: Work | None = None
 
-    async def open(self) -> None:
+    async def do(self, item: WorkItem, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | WorkResult]:
+        """Yield the replies of an item with their names as they arrive, and its result last."""
         async with self._opening:
             if self._work is None:
                 self._work = await self._stack.enter_async_context(self._open_work())
-
-    async def do(self, item: WorkItem, known: dict[str, Any]) -> AsyncIterator[tuple[str, Any] | WorkResult]:
-        """Yield the replies of an item with their names as they arrive, and its result last."""
-        await self.open()
-        assert self._work is not None
         loop = asyncio.get_running_loop()
         replies: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
 

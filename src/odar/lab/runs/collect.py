@@ -6,7 +6,7 @@ A run can be resumed after any request: an answer that the journal holds is not 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,8 +34,7 @@ from odar.lab.recording.schema import (
 )
 from odar.lab.runs.executor import Work, WorkResult, failure
 from odar.lab.runs.journal import Memo, WorkItem, write_in_thread
-from odar.lab.runs.limits import Amounts
-from odar.lab.runs.needs import used_amounts, worst_case
+from odar.lab.runs.limits import Amounts, used_amounts, worst_case
 from odar.providers.base import Provider
 from odar.settings import Settings
 from odar.types import SLOW, Ask, Call, Candidate, Query, Stage
@@ -50,7 +49,7 @@ class Job:
     fold: int
     seed: int
     asks: tuple[Ask, ...] = ()
-    """The requests; empty for those of `recorded_asks`."""
+    """The requests; if empty, `make_items` puts those of `recorded_asks` here."""
 
     @property
     def key(self) -> ItemKey:
@@ -68,15 +67,13 @@ def recorded_asks(settings: Settings) -> list[Ask]:
 def make_items(odar: Odar, jobs: Iterable[Job]) -> list[WorkItem]:
     """The work item of each job, with the most that it can take and cost."""
     usual = tuple(recorded_asks(odar.settings))
-    return [
-        WorkItem(
-            row_id(job.key),
-            job,
-            digest_json([job.task.query, job.task.gold, job.task.split, *_open_prompts(odar, job.task.query)]),
-            *worst_case(odar, job.task.query, job.asks or usual),
-        )
-        for job in jobs
-    ]
+    items = []
+    for job in jobs:
+        job = replace(job, asks=job.asks or usual)
+        task = job.task
+        digest = digest_json([task.query, task.gold, task.split, *_open_prompts(odar, task.query)])
+        items.append(WorkItem(row_id(job.key), job, digest, *worst_case(odar, task.query, job.asks)))
+    return items
 
 
 def _open_prompts(odar: Odar, query: Query) -> list[Any]:
@@ -128,21 +125,26 @@ class ItemCalls:
         self.job: Job = item.payload
         self.memo = memo
         self.assignment = odar.planner.assign(self.job.task.query)
-        self.asks = self.job.asks or tuple(recorded_asks(odar.settings))
         self.attempts = [attempt_from_json(row) for rows in memo.known.values() for row in rows]
         self._calls: list[Call] = []
         self._failed_costs: list[float | None] = []
         """Cost of requests that gave no answer."""
 
     async def run(self) -> None:
-        """Make the requests whose answers are not on disk."""
-        for ask in self.asks:
+        """Make the requests whose answers are not on disk; they are numbered in the order of the job's asks."""
+        number = 0
+        for ask in self.job.asks:
             together = self.odar.settings.card(self.assignment.models[ask.agent]).n  # in one request
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
                 if together and missing == list(range(missing[0], ask.samples)):
-                    await self._request(ask._replace(samples=len(missing)), missing[0])
-                else:
-                    await _gather_all(self._request(ask._replace(samples=1), index) for index in missing)
+                    await self._request(ask._replace(samples=len(missing)), missing[0], number + missing[0])
+                    continue
+                single = ask._replace(samples=1)
+                requests = [self._request(single, index, number + index) for index in missing]
+                for result in await asyncio.gather(*requests, return_exceptions=True):
+                    if isinstance(result, BaseException):  # once all answers are kept
+                        raise result
+            number += ask.samples
 
     def used(self) -> Amounts:
         """Requests and tokens of this run."""
@@ -180,12 +182,12 @@ class ItemCalls:
     def _attempts_of(self, ask: Ask) -> list[Attempt]:
         return [each for each in self.attempts if each.agent == ask.agent and each.step is ask.step]
 
-    async def _request(self, ask: Ask, index: int) -> None:
+    async def _request(self, ask: Ask, index: int, number: int) -> None:
         """Ask on a ledger of its own, and keep the answers on disk; they are numbered from `index`."""
         ledger = self.odar.agents.ledger()
         team = self.odar.agents.team(self.job.task.query, ledger, self.job.seed, self.assignment.models)
         team.skip_samples(ask.agent, index)
-        proposal = self._attempts_of(self.asks[0])[0].candidate if ask.verify else None
+        proposal = self._attempts_of(self.job.asks[0])[0] if ask.verify else None
         candidates: list[Candidate] = []
         # ask; what a request without an answer costs is counted too
         try:
@@ -198,21 +200,8 @@ class ItemCalls:
             raise team.failures[-1][1]
         # keep the answers
         spend = ledger.spend()
-        number = self._first_request(ask) + index
         price = team.cards[ask.agent].price
         attempts = attempts_of(candidates, index, number, spend.usage, price, spend.seconds)
         rows = list(map(attempt_to_json, attempts))
         await write_in_thread(self.memo.keep, f"{ask.agent}:{ask.step.value}:{index}", rows)
         self.attempts += attempts
-
-    def _first_request(self, ask: Ask) -> int:
-        """The number of an agent's first request at a step; requests are numbered in the order of `asks`."""
-        place = next(i for i, each in enumerate(self.asks) if (each.agent, each.step) == (ask.agent, ask.step))
-        return sum(each.samples for each in self.asks[:place])
-
-
-async def _gather_all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Waits for every call, so that all answers are kept, then raises the first failure."""
-    for result in await asyncio.gather(*calls, return_exceptions=True):
-        if isinstance(result, BaseException):
-            raise result

@@ -154,7 +154,7 @@ class Journal:
         remedy = "finish it with the version that wrote it, or move it away to start again"
         check_format(found["format"], expected["format"], str(self.path), remedy)
         if found["made_by"] != expected["made_by"]:
-            changes = describe_changes(expected.get("facts"), found.get("facts"))
+            changes = describe_changes(expected.get("facts", {}), found.get("facts", {}))
             raise InputError(
                 f"{self.path} was made with other models, prompts or settings{changes}; "
                 "move it away, or restore those settings"
@@ -212,9 +212,8 @@ class Journal:
                     file.seek(self.entries[key].offset)
                     yield file.readline()
 
-    def rows(self, keys: Iterable[str] | None = None) -> Iterator[Row]:
-        """The rows without an error, of these items or of all."""
-        keys = self.entries if keys is None else keys
+    def rows(self, keys: Iterable[str]) -> Iterator[Row]:
+        """The rows of these items without an error."""
         yield from map(json.loads, self.lines(key for key in keys if self._is_done(key)))
 
     def sort(self, items: Iterable[WorkItem]) -> None:

@@ -1,4 +1,6 @@
-"""Rate limits by provider: a number of requests and tokens that is not exceeded in any 60 seconds.
+"""What an item of work takes from providers, and the rate limits that this must fit.
+
+A rate limit is a number of requests or tokens of a provider that is not exceeded in any 60 seconds.
 
 The maximum of an item is reserved before it starts. When it ends, its actual use takes the place of the reservation
 and counts for another minute. (Retries after a failure are known only at the end, and count then.)
@@ -9,11 +11,17 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from odar.errors import SettingsError
+from odar.agents.ledger import draft_tokens, token_upper_bound
+from odar.engine import Odar
+from odar.errors import BudgetExceeded, SettingsError
+from odar.lab.recording.schema import sum_costs
+from odar.providers.http import ATTEMPTS
 from odar.settings import Settings
+from odar.types import FAST, Ask, Call, Query
 
 WINDOW_S = 60.0
 REQUESTS = "requests"
@@ -22,12 +30,52 @@ Amounts = Mapping[tuple[str, str], float]
 """Numbers by provider and kind, which is REQUESTS or TOKENS: what an item takes, or the limits of a minute."""
 
 
+def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Amounts, float | None]:
+    """The maximum needs and cost of these requests; the cost is None if a price is unknown.
+
+    If an agent may choose among models, the most expensive one counts for the cost, and all of them for the needs.
+    """
+    needs: Counter[tuple[str, str]] = Counter()
+    costs: list[float | None] = []
+    team = odar.agents.team(query, odar.agents.ledger())
+    for ask in asks:
+        drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
+        read = token_upper_bound(team.billed_prompt(ask))
+        choices: list[float | None] = []
+        for card in odar.agents.cards[ask.agent]:
+            max_tokens = team.request_template(ask.agent, card).sampling.max_tokens or 0
+            needs[card.provider, REQUESTS] += ask.samples
+            needs[card.provider, TOKENS] += ask.samples * (read + draft_tokens(card, drafted) + max_tokens)
+            try:
+                choices.append(ask.samples * team.worst_cost(ask, card, drafted))
+            except BudgetExceeded:  # its price is unknown
+                choices.append(None)
+        costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
+    return needs, sum_costs(costs)
+
+
+def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
+    """Requests and tokens of some calls.
+
+    A failed call counts with all allowed attempts, a provider with unknown tokens with at least its maximum.
+    """
+    used: Counter[tuple[str, str]] = Counter()
+    unknown = set()
+    for call in calls:
+        used[call.provider, REQUESTS] += ATTEMPTS if call.failed else 1 + call.retries
+        if call.usage.input is None or call.usage.output is None:
+            unknown.add((call.provider, TOKENS))
+        else:
+            used[call.provider, TOKENS] += call.usage.input + call.usage.output
+    return {**used, **{resource: max(used[resource], needs.get(resource, 0)) for resource in unknown}}
+
+
 def rates_of(settings: Settings) -> Amounts:
     """The limits that are set."""
-    limits = {
-        **{(name, REQUESTS): provider.requests_per_min for name, provider in settings.providers.items()},
-        **{(name, TOKENS): provider.tokens_per_min for name, provider in settings.providers.items()},
-    }
+    limits = {}
+    for name, provider in settings.providers.items():
+        limits[name, REQUESTS] = provider.requests_per_min
+        limits[name, TOKENS] = provider.tokens_per_min
     return {resource: limit for resource, limit in limits.items() if limit}
 
 
