@@ -149,7 +149,7 @@ def _accepted(table: ReplayTable, outcome: Outcomes, row: int) -> bool:
     winner = attempts[outcome.winner[row]]
     first = {each.agent: each for each in reversed(attempts) if each.step is not Step.VERIFY}
     others = [first[agent] for agent in {ask.agent for ask in asks} - {winner.agent}]
-    groups = group_candidates([each.candidate for each in (winner, *others)])
+    groups = group_candidates([winner, *others])
     return groups[0] >= 0 and groups[0] in groups[1:]
 
 
