@@ -153,7 +153,7 @@ mutants: $(VENV)/.dev
 # A user's installation, then the tools that only developers need.
 $(VENV)/.run: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing odar into $(VENV) (once)" && $(INSTALL) -e .
+	@echo "installing odar into $(VENV) (once; this takes a minute)" && $(INSTALL) -e .
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml

@@ -59,6 +59,7 @@ def test_profiles_have_the_constants_of_the_spec():
 @pytest.mark.parametrize(
     ("toml", "message"),
     [
+        ('dial = "economy"', 'unknown setting dial = "economy" in {file}; did you mean routing.dial?'),
         ("[fast]\ntempratur = 1", "unknown setting fast.tempratur = 1 in {file}; did you mean 'temperature'?"),
         (
             "[fast]\ntemperature = 3",

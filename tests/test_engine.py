@@ -92,6 +92,7 @@ async def test_an_error_has_the_calls_and_cost_so_far():
     odar, _, _ = engine(fast=lambda r, i: DOWN, slow=lambda r, i: DOWN)
     with pytest.raises(AllAgentsFailed) as caught:
         await odar.aask("What is 2 + 2?", path="medium")
+    assert str(caught.value).count("out of order") == 1 and "fast and slow agent" in str(caught.value)
     assert (caught.value.spend.calls, caught.value.spend.cost_usd) == (2, None)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from odar.conversation import Image
 from odar.errors import InputError
-from odar.types import CANCELLED, NO_USAGE, Call, Route, Stage, Step, path_of
+from odar.types import CANCELLED, NO_USAGE, Call, Query, Route, Stage, Step, path_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,9 @@ def test_a_stage_is_written_as_it_was_read(text):
 )
 def test_the_path_names_what_happened(stages, path):
     assert path_of(map(Stage.parse, stages)) is path
+
+
+def test_an_image_counts_in_the_estimated_tokens():
+    question = Query("What does this picture show?")
+    pictured = Query(question.text, (Image("image/png", b"png"),))
+    assert pictured.estimated_tokens - question.estimated_tokens == 1_500

@@ -291,6 +291,16 @@ def _nested(values: Mapping[KeyPath, Any]) -> dict[str, Any]:
     return tree
 
 
+def _where_it_belongs(key: str) -> str:
+    """A hint for a name that a table has, but not the top level; empty if there is none.
+
+    >>> _where_it_belongs("dial")
+    '; did you mean routing.dial?'
+    """
+    paths = [".".join(path) for path, _, _ in iter_settings() if len(path) > 1 and path[-1] == key]
+    return f"; did you mean {' or '.join(paths)}?" if 0 < len(paths) <= 3 else ""
+
+
 def _flat(tree: Any, origin: str, table: Any = Settings, prefix: KeyPath = ()) -> Layer:
     """Check a nested table against the schema and return it flat."""
     if not isinstance(tree, Mapping):
@@ -309,7 +319,8 @@ def _flat(tree: Any, origin: str, table: Any = Settings, prefix: KeyPath = ()) -
                 f"{key_name(path)} in {origin} is not the name of an environment variable (hidden: is it the key?)"
             )
         if key not in known:
-            hint = did_you_mean(key, known) or "; this version of odar has no such setting"
+            hint = _where_it_belongs(key) if table is Settings else ""
+            hint = hint or did_you_mean(key, known) or "; this version of odar has no such setting"
             raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
         kind, field = known[key]
         if table is AgentSettings and key == "model" and isinstance(value, list | tuple) and value:

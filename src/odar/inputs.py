@@ -39,7 +39,8 @@ def make_query(question: Question, images: Iterable[ImageSource], contexts: Mapp
     for model, context in contexts.items():
         if length > context * MAX_CHARACTERS_PER_TOKEN:
             raise InputError(
-                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens"
+                f"the question of {length:,} characters cannot fit the context of {model}, {context:,} tokens; "
+                f'name a model with a longer context, or raise that of a local one ([models."{model}"] context)'
             )
     return query
 

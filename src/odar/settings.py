@@ -408,7 +408,8 @@ class Settings:
         try:
             dial = self.dial()
         except InputError as error:
-            raise SettingsError(f"routing: {error}") from None
+            origin = self.origins.get(("routing", "dial"), "")
+            raise SettingsError(f"routing{f' in {origin}' if origin else ''}: {error}") from None
         if dial.target == "cost_usd" or dial.value_usd is not None:
             for agent in self.agent_names:
                 if self.card(model := self.agent(agent).model).price is None:

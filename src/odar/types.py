@@ -117,6 +117,10 @@ class Stage:
 _ASK = re.compile(r"([a-z][a-z0-9_-]{0,31})(:verify)?(?:\*([1-9]\d?))?")
 
 
+IMAGE_TOKENS = 1_500
+"""Tokens of an ordinary image, for estimates."""
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A question, or a conversation with its last user turn as the question.
@@ -151,8 +155,8 @@ class Query:
 
     @property
     def estimated_tokens(self) -> int:
-        """Tokens of the conversation, at four characters each."""
-        return sum(len(message.text) for message in self.messages) // 4
+        """Tokens of the conversation, at four characters each and `IMAGE_TOKENS` for an image."""
+        return sum(len(message.text) for message in self.messages) // 4 + IMAGE_TOKENS * len(self.images)
 
     @property
     def earlier(self) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def test_an_unknown_cost_is_null(odar, provider, tmp_path):
     (tmp_path / "odar.toml").write_text(toml)
     body = json.loads(odar("ask", "--json", "What is 2 + 2?").out)
     assert (body["spend"]["cost_usd"], body["baseline_usd"]) == (None, None)
-    assert "unknown: a price (price of [models." in odar("ask", "--explain", "What is 2 + 2?").err
+    assert "unknown: set the price of [models." in odar("ask", "--explain", "What is 2 + 2?").err
 
 
 def test_explain_fits_80_columns(odar, provider):

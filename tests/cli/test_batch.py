@@ -67,7 +67,7 @@ def test_a_batch_with_a_cost_needs_consent(odar, questions, provider):
 def test_a_budget_stops_the_batch_before_it_is_exceeded(odar, questions, tmp_path):
     result = odar("batch", "in.jsonl", "out.jsonl", "--budget", "0.002", "--concurrency", "1")
     assert result.code == 4
-    assert "odar: stopped: the budget of $0.002 does not cover what" in result.err
+    assert "odar: stopped: the budget of $0.002 does not cover the next" in result.err
     rows = read_jsonl(tmp_path / "out.jsonl")
     assert 0 < len(rows) < 6
     assert sum(row["cost_usd"] for row in rows) <= 0.002

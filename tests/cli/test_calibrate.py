@@ -60,6 +60,18 @@ def test_calibrate_prints_a_frontier_and_writes_what_is_best(odar, data, tmp_pat
     assert load_settings(config=tmp_path / "odar.toml", calibration=file, policy="paper").policy == "paper"
 
 
+def test_a_calibration_of_other_models_is_named_where_it_decides(odar, data, tmp_path):
+    made = odar("calibrate", str(data), "--set", "fast.model=m")
+    assert '[fast]\n    model = "m"' in made.out and "--fast m " in made.out
+    assert "was made for" not in odar("ask", "--set", "calibration=calibration.json", "What is 1 + 1?").err
+    body = calibration(tmp_path)
+    for row in body["sources"]:
+        row["model"] = "other"
+    (tmp_path / "other.json").write_text(json.dumps(body))
+    asked = odar("ask", "--set", "calibration=other.json", "What is 1 + 1?")
+    assert "other.json was made for other: " in " ".join(asked.err.split())
+
+
 def test_a_second_run_makes_no_calls(odar, data, provider):
     first = json.loads(odar("calibrate", str(data), "--json").out)
     asked = len(provider.requests)

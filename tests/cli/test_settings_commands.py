@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from odar.errors import ProviderError, ProviderUnreachable
+
 
 def test_config_shows_values_and_their_origins(odar, provider, monkeypatch):
     monkeypatch.setenv("ODAR_SLOW_MAX_TOKENS", "99")
@@ -65,6 +69,23 @@ def test_doctor_names_the_remedy(odar, provider):
     assert "returns no log-probabilities" in result.out
     findings = json.loads(odar("doctor", "--json", "--profile", "paper", "--config", "/dev/null").out)
     assert any(not finding["ok"] for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ProviderError("HTTP 401: wrong key", status=401), "replace the key by a valid one"),
+        (ProviderUnreachable("cannot connect"), "start the server, or check the network connection"),
+        (ProviderError("does not list 'm'"), "name another fast.model in odar.toml"),
+    ],
+)
+def test_the_remedy_of_doctor_fits_the_error(odar, provider, monkeypatch, error, remedy):
+    async def check(model: str = "") -> str:
+        raise error
+
+    monkeypatch.setattr(provider, "check", check)
+    result = odar("doctor")
+    assert (result.code, remedy in " ".join(result.out.split())) == (1, True)
 
 
 def test_doctor_names_every_folder_with_its_size(odar, provider, tmp_path, monkeypatch):

@@ -37,6 +37,13 @@ def test_everyday_requests(item):
         ("If you have black hair, do you need bleach?", Kind.YES_NO, 2),
         ("Did Dr. Seuss live in Paris?", Kind.YES_NO, 2),
         ("What is true of bees? Answer with yes or no.", Kind.YES_NO, 2),
+        ("Ist ein Wal ein Fisch?", Kind.YES_NO, 2),
+        ("Wie heißt die Hauptstadt der Schweiz?", Kind.SHORT, 0),
+        ("Quelle est la capitale de la France ?", Kind.SHORT, 0),
+        ("¿Cuál es la capital de Perú?", Kind.SHORT, 0),
+        ("Was ist 12 mal 13?", Kind.NUMBER, 0),
+        ("Was Bach German?", Kind.YES_NO, 2),
+        ("Wie kocht man Reis?", Kind.OPEN_ENDED, 0),
         ("What is the difference between 20 and 8?", Kind.NUMBER, 0),
         ("Write 0.125 as a fraction in lowest terms.", Kind.NUMBER, 0),
         ("Find $x$ if $x + 2 = 5$.", Kind.NUMBER, 0),
@@ -55,6 +62,7 @@ def test_everyday_requests(item):
         ("Why should I learn Latin?", Kind.OPEN_ENDED, 0),
         ("How do I get rid of ants?", Kind.OPEN_ENDED, 0),
         ("What are bees? Use at least 300 words.", Kind.OPEN_ENDED, 0),
+        ("What does this picture show?", Kind.OPEN_ENDED, 0),
         ("good morning!", Kind.OPEN_ENDED, 0),
         ("", Kind.SHORT, 0),  # a recording without its questions
         ("<system-reminder>\nIs it true?\n</system-reminder>\nhi", Kind.OPEN_ENDED, 0),
@@ -86,6 +94,10 @@ def test_kind_and_number_of_plausible_answers(text, kind, answers):
 )
 def test_tools_and_response_format_count(text, parameters, kind):
     assert request_kind(Query(text, parameters=parameters)).kind is kind
+
+
+def test_an_empty_message_of_a_conversation_takes_one_call():
+    assert request_kind(Query.from_messages((Message("user", ""),))).kind is Kind.OPEN_ENDED
 
 
 def test_a_turn_in_a_tool_loop_is_a_tool_call():

@@ -85,6 +85,13 @@ def test_a_verifier_and_a_stage_without_an_answer():
     assert story["fast"].endswith("second is asked instead") and story["second"].endswith("slow is asked instead")
 
 
+def test_a_fixed_policy_says_that_the_question_did_not_matter():
+    told = document(decisions=(Decision(Stage.parse("slow"), "fixed"), Decision(None, "done")))
+    assert tell_story(told)[0][1].startswith(
+        "difficulty 0.50, a number: slow is asked, whatever the question (policy "
+    )
+
+
 def test_a_question_without_decisions_has_no_story():
     assert tell_story(document(decisions=())) == []
     assert isinstance(make_answer().trace.plan, Plan)

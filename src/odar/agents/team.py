@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
 from typing import Any, TypeVar
 
 from odar.agents.ledger import Ledger, draft_tokens, worst_cost
@@ -66,12 +65,22 @@ def describe_failure(agent: str, error: OdarError, *, quoting: bool = True) -> s
 
     Without `quoting`, what a provider said is left out, because it may quote the request.
     """
+    return f"{agent} agent: {_failure_reason(error, quoting=quoting)}"
+
+
+def _describe_failures(failures: Iterable[tuple[str, OdarError]]) -> list[str]:
+    """The errors of the agents that gave no answer; an error that several of them had is written once."""
+    agents: dict[str, list[str]] = {}
+    for agent, error in failures:
+        agents.setdefault(_failure_reason(error), []).append(agent)
+    return [f"{' and '.join(dict.fromkeys(names))} agent: {why}" for why, names in agents.items()]
+
+
+def _failure_reason(error: OdarError, *, quoting: bool = True) -> str:
     # Settings hold paths and names of the operator; traces are shown to clients too.
     if isinstance(error, SettingsError | UnknownName):
-        why = "its provider cannot be used; `odar doctor` says why"
-    else:
-        why = summary_of(error) if isinstance(error, ProviderError) and not quoting else one_line(error)
-    return f"{agent} agent: {why}"
+        return "its provider cannot be used; `odar doctor` says why"
+    return summary_of(error) if isinstance(error, ProviderError) and not quoting else one_line(error)
 
 
 @dataclass(slots=True)
@@ -177,7 +186,7 @@ class Team:
         if self.plain or not any(isinstance(cause, ProviderError) for cause in causes):
             self.failures.clear()
             return causes[0]
-        return AllAgentsFailed(starmap(describe_failure, self.failures), causes)
+        return AllAgentsFailed(_describe_failures(self.failures), causes)
 
     def fail(self, agent: str, error: OdarError) -> None:
         """Record that an agent gave no answer."""
@@ -195,7 +204,9 @@ class Team:
         for agent in agents:
             card = self.cards[agent]
             if self.query.images and not card.images:
-                raise InputError(f"{card.name} cannot see images; choose a {agent}.model that can (odar models)")
+                raise InputError(
+                    f"{card.name} cannot see images; choose a {agent}.model that can (odar models | grep images)"
+                )
 
     async def prepare(self, agent: str) -> None:
         """Download and load the agent's model before its first use, without counting this time."""

@@ -24,6 +24,7 @@ from odar.cli.options import (
     announce_profile,
     json_option,
     settings_options,
+    warn_of_foreign_calibration,
 )
 from odar.cli.terminal import notice, print_facts, print_json, strip_control_chars
 from odar.decisions import NextStep
@@ -89,6 +90,7 @@ def command(
     pictures = [load_image(image) for image in images]
     if not as_json:
         announce_profile(settings)
+        warn_of_foreign_calibration(settings)
     parsed = None if dial is None else Dial.parse(dial)
     options = AskOptions(**limits, images=pictures, dial=parsed, short=short)
     if dry_run:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from odar.cli.local import local_models, prepare_models
-from odar.cli.options import FILE, json_option, settings_options
+from odar.cli.options import FILE, json_option, settings_options, warn_of_foreign_calibration
 from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
@@ -40,6 +40,8 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
     Exit codes: 0 all answered · 2 your input · 3 a provider · 4 a limit · 130 interrupted.
     """
     loaded = load_questions(questions, read_body)
+    if not as_json:
+        warn_of_foreign_calibration(settings)
     prepare_models(settings, quiet=as_json)
     if local_models(settings):
         # It answers one request at a time in each process, and an agent's timeout includes waiting for others.

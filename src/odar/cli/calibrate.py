@@ -133,8 +133,13 @@ class Measured:
             print_json({**about, "recommendation": sentence, "settings": dict(calibration.settings)})
         else:
             print_text(f"\n{sentence}")
-            click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"\n')
-            click.echo(f'or for one question:\n\n    odar ask --set calibration={out} "…"')
+            click.echo(f'\nwritten to {out}; to use it, in odar.toml:\n\n    calibration = "{out}"')
+            settings = self.odar.settings
+            named = [name for name in settings.agent_names if settings.origins.get((name, "model")) == "argument"]
+            if named:  # the calibration is for these models only
+                click.echo("".join(f"    {line}".rstrip() + "\n" for line in settings.agent_lines()), nl=False)
+            flags = "".join(f"--{name} {settings.agent(name).model} " for name in named)
+            click.echo(f'\nor for one question:\n\n    odar ask --set calibration={out} {flags}"…"')
         return 0
 
 
@@ -242,7 +247,7 @@ def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: boo
     print_columns(columns, left=("choice", score, "against one slow call"))
     click.echo()
     notes = [f"cost: one slow call is 1.00, or ${slow.cost_usd.mean():.6f}" + " by nominal prices" * nominal]
-    stages = {choice.cascade_name: choice.settings.get("routing.stages") for choice in comparison.choices}
+    stages = {choice.cascade_name: choice.settings.get("routing.stages") for choice in choices}
     notes += [f"{name}: stages {', '.join(each)}" for name, each in stages.items() if isinstance(each, list)]
     if not items.labelled and items.slow_repeats:
         notes.append("same as slow: as another answer of slow, so the row of slow is how often it repeats itself")

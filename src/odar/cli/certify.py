@@ -7,7 +7,7 @@ import click
 from odar.cli.calibrate import measure, out_option
 from odar.cli.options import FILE, Finite, json_option, settings_options
 from odar.cli.runs import RunOptions, run_options
-from odar.errors import InputError
+from odar.errors import InputError, plural
 from odar.lab.calibration.compare import Goal
 from odar.lab.calibration.fit import fit_calibration
 from odar.lab.calibration.guarantee import Certificate, certified_calibration, fit_and_certify
@@ -71,8 +71,9 @@ def certificate_sentence(certificate: Certificate, choice: Outcomes | None, refe
     claim = f"at most {certificate.at_most_worse:g} less accurate than {against}, {sure}"
     more = "; more questions would not help"
     if certificate.more_items is not None:
-        more = f"; the next cheaper dial would take about {certificate.more_items} more test questions"
-    tested = f"on {certificate.test_items} questions of no fit"
+        questions = plural(certificate.more_items, "more test question")
+        more = f"; to certify the next cheaper dial takes about {questions}"
+    tested = f"on {certificate.test_items} questions that nothing was fitted to"
     if choice is None:
         return f"Nothing is certified to be {claim} {tested}: statistics are written, the policy stays{more}."
     cost = choice.cost_usd.mean() / reference.cost_usd.mean()
@@ -80,6 +81,6 @@ def certificate_sentence(certificate: Certificate, choice: Outcomes | None, refe
     if cost >= 1:
         return f"No dial cheaper than {against} is certified to be {claim}: the cheapest has {figures}{more}."
     return (
-        f"Certified: the cascade at dial {certificate.points:g} is {claim}, for questions exchangeable with these: "
+        f"Certified: the cascade at dial {certificate.points:g} is {claim}, for questions like these: "
         f"{figures}{more}."
     )

@@ -46,7 +46,7 @@ def command(key: str | None, as_json: bool, settings: Settings) -> None:
     else:
         paths = [path for path in paths if f"{key_name(path)}.".startswith(f"{key}.")]
         if not paths:
-            raise UnknownName("setting", key, map(key_name, documented))
+            raise UnknownName("setting", key, map(key_name, documented), "`odar config` lists all")
     # their values and origins
     values = {path: _without_secrets(_value(settings, path)) for path in paths}
     if as_json:

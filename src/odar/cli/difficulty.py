@@ -73,7 +73,7 @@ def _to_dict(query: Query, plan: Plan, path: Route, reason: str) -> dict[str, An
 def _print(plan: Plan, path: Route, reason: str) -> None:
     estimate = plan.estimate
     click.echo(f"difficulty  {estimate.difficulty:.3f} by {estimate.estimator}")
-    click.echo(f"path        {path} ({reason})")
+    click.echo(f"path        {path} by the paper's policy ({reason})")
     click.echo(f"expert      {plan.assignment.expert} ({plan.assignment.cue})")
     if not estimate.contributions:
         return

@@ -22,7 +22,7 @@ from odar.cli.options import json_option, settings_options
 from odar.cli.terminal import folded, print_json
 from odar.cli.traces import open_archive
 from odar.engine import Odar
-from odar.errors import OdarError, SettingsError
+from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.files import cache_folder
 from odar.providers.weights import GGUF, gguf_path, known_weights, offline, weights_folder, weights_status
 from odar.secrets import api_key, masked
@@ -176,8 +176,7 @@ async def _check_agents(settings: Settings) -> list[Finding]:
                 line = await odar.agents.providers[card.provider].check(card.id)
                 found.append(Finding(f"{agent} agent", True, f"{by}: {line}"))
             except OdarError as error:
-                remedy = f"name another {agent}.model in odar.toml, or use --profile local, which needs no key"
-                found.append(Finding(f"{agent} agent", False, f"{by}: {error}", remedy))
+                found.append(Finding(f"{agent} agent", False, f"{by}: {error}", _agent_remedy(agent, error)))
     if settings.fast.model == settings.slow.model:
         same = f"fast and slow are the same weights ({settings.fast.model}) with different prompts and budgets: "
         found.append(Finding("pair", True, same + "good for testing the whole path, not for better answers"))
@@ -186,6 +185,16 @@ async def _check_agents(settings: Settings) -> list[Finding]:
             text = f"{card.name} returns no log-probabilities: its answers are judged by agreement and form"
             found.append(Finding(f"{agent} log-probs", True, text))
     return [*found, *_check_second(settings)]
+
+
+def _agent_remedy(agent: str, error: OdarError) -> str:
+    """What to do about an agent that cannot be used."""
+    local = "or use --profile local, which needs no key"
+    if isinstance(error, ProviderUnreachable | ProviderTimeout):
+        return f"start the server, or check the network connection; {local}"
+    if isinstance(error, ProviderError) and error.status in (401, 403):
+        return f"replace the key by a valid one, {local}"
+    return f"name another {agent}.model in odar.toml, {local}"
 
 
 def _check_second(settings: Settings) -> Iterator[Finding]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from odar.cli.options import FILE, command_line, json_option, settings_options
-from odar.cli.terminal import format_known, notice, print_columns, print_json
+from odar.cli.terminal import format_known, notice, print_columns, print_json, print_text
 from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
@@ -167,8 +167,10 @@ def _print_difference(first: str, second: str, body: Mapping[str, Any], differen
     click.echo(f"{plural(items, 'item')} in both" + (f", {left_out} left out" if left_out else ""))
     for letter, accuracy, calls, name in zip("AB", body["accuracy"], body["calls"], (first, second), strict=True):
         click.echo(f"{letter}  {accuracy:.3f}  {calls:.2f} calls  {name}")
-    corrected = f"{body['same_path_corrected']:.2f} corrected for chance"
-    click.echo(f"same path  {body['same_path']:.0%} of the items, {corrected}")
+    same = f"same path  {body['same_path']:.0%} of the items"
+    if body["same_path"] < 1 or body["same_path_corrected"]:  # with one path for all items nothing can be corrected
+        same += f", {body['same_path_corrected']:.2f} corrected for chance"
+    click.echo(same)
     click.echo(f"better on {plural(body['only_first_right'], 'item')}, worse on {body['only_second_right']}")
     if difference.p is None:
         reason = f"{items} items are too few for an interval or a p-value"
@@ -176,7 +178,7 @@ def _print_difference(first: str, second: str, body: Mapping[str, Any], differen
     else:
         click.echo(f"A − B  {difference.interval.signed()}, {difference.p_text} ({difference.test})")
     needed = ", ".join(f"{count:,} for {points}" for points, count in body["items_needed"].items())
-    click.echo(f"items needed to show a difference, in percentage points (80% power): {needed}")
+    print_text(f"items needed to show a difference, in percentage points (80% power): {needed}")
 
 
 @click.command("fuse")

@@ -95,14 +95,23 @@ def document_facts(document: Mapping[str, Any], *, verbose: bool = False) -> Ite
             yield from _plan_facts(plan)
     yield "calls", str(spend["calls"])
     yield "tokens", _tokens(spend["usage"])
-    costless = next((call["model"] for call in document["calls"] if call["cost_usd"] is None), "NAME")
-    missing = f'unknown: a price (price of [models."{costless}"] in odar.toml) or a token count is missing'
-    yield "cost", spend_line(spend["cost_usd"], document["baseline_usd"], missing)
+    yield "cost", spend_line(spend["cost_usd"], document["baseline_usd"], _unknown_cost(document))
     yield "time", f"{spend['seconds'] or 0:.2f} s"
     for reason in document["degradations"]:
         yield "degraded", reason
     for note in document["notes"]:
         yield "note", note
+
+
+def _unknown_cost(document: Mapping[str, Any]) -> str:
+    """Why the cost is unknown, and how to set a price."""
+    costless = next((call for call in document["calls"] if call["cost_usd"] is None), None)
+    if costless is None:
+        return "unknown"
+    price = f"""price of [models."{costless["model"]}"] in odar.toml"""
+    if None in (costless["usage"]["input"], costless["usage"]["output"]):
+        return f"unknown: a price ({price}) or a token count is missing"
+    return f"unknown: set the {price}"
 
 
 def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

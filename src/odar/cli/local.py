@@ -142,7 +142,8 @@ class DownloadDisplay:
             self._bar = Progress(*columns, console=Console(stderr=True, markup=False))
             self._bar.add_task(stage, total=total)
             self._bar.start()
-        self._bar.update(self._bar.task_ids[0], description=stage, completed=done, total=total)
+        shown = done if done > total / 1000 else 0  # the first bytes say nothing about the time that is left
+        self._bar.update(self._bar.task_ids[0], description=stage, completed=shown, total=total)
         if stage == "checking" and done >= total:
             self.close()
 

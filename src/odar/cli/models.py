@@ -8,7 +8,7 @@ import click
 
 from odar.catalogue import Price
 from odar.cli.options import json_option, settings_options
-from odar.cli.terminal import print_columns, print_json
+from odar.cli.terminal import notice, print_columns, print_json
 from odar.providers.weights import known_weights, weights_status
 from odar.settings import Settings
 
@@ -43,6 +43,7 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
         "price read": [card.price_date or "" for card in cards],
     }
     print_columns(columns, left=columns.keys() - {"context"})
+    notice("price: US dollars per million tokens, input/cached input/output")
 
 
 def _list_local(settings: Settings, *, as_json: bool) -> None:

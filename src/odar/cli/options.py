@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import click
 
 from odar import __version__
+from odar.calibration_file import load_calibration
 from odar.catalogue import Price
 from odar.cli.terminal import notice
 from odar.config import BOTH_NAMED, load_with
@@ -153,6 +154,18 @@ def announce_profile(settings: Settings) -> None:
         return
     models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
     notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
+
+
+def warn_of_foreign_calibration(settings: Settings) -> None:
+    """Say if a calibration decides how questions are routed that was made for other models."""
+    if not any(origin.startswith("calibration ") for origin in settings.origins.values()):
+        return
+    known = list(dict.fromkeys(source.model for source in load_calibration(settings.calibration).statistics))
+    if any(settings.agent(agent).model not in known for agent in settings.agent_names):
+        made_for = ", ".join(known) or "unknown models"
+        notice(
+            f"calibration {settings.calibration} was made for {made_for}: name these, or run odar calibrate again"
+        )
 
 
 def command_line() -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from odar.cli.local import prepare_models
-from odar.cli.options import agent_options, settings_options
+from odar.cli.options import agent_options, settings_options, warn_of_foreign_calibration
 from odar.cli.terminal import notice
 from odar.errors import SettingsError
 from odar.settings import LOG_FORMATS, Settings
@@ -77,6 +77,8 @@ def command(settings: Settings) -> None:
     AccessPolicy(keys, gateway, workers)  # keys that exist now are required as long as the gateway runs
     bound = _bind(gateway.host, gateway.port)
     log_is_text = gateway.log_format == "text"
+    if log_is_text:
+        warn_of_foreign_calibration(settings)
     prepare_models(settings, quiet=not log_is_text)  # before the first request
     bound.listen(2048)  # from now on clients wait instead of being refused
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)

@@ -209,11 +209,16 @@ def _print_summary(overview: dict[str, Any]) -> None:
             f"{savings['slow_calls_saved']:+,}",
         ],
     }
-    print_columns(columns)
+    if savings["questions"]:
+        print_columns(columns)
+    else:
+        print_text("no question whose path ODAR chose: nothing to compare with always asking slow")
     if savings["unpriced"]:
         print_text(f"without {savings['unpriced']:,} questions of unknown cost")
     # what was asked, and what was cut off
-    changed = format_known(savings["changed"], f"{{:.0%}} of {savings['compared']:,} answers", "no question")
+    changed = format_known(
+        savings["changed"], f"{{:.0%}} of {plural(savings['compared'], 'answer')}", "no question"
+    )
     click.echo(f"\nfast answer changed by another agent: {changed}")
     for stages, count in overview["stages"].items():
         print_text(f"asked {stages.replace(',', ', ')}: {count:,}")
@@ -221,8 +226,9 @@ def _print_summary(overview: dict[str, Any]) -> None:
         share = f" ({each['cut_off'] / each['answers']:.0%})" if each["answers"] else ""
         print_text(f"{agent} answers cut off: {each['cut_off']:,} of {each['answers']:,}{share}")
     # what to know about these figures
-    click.echo()
-    print_text(savings["assumption"], dim=True)
+    if savings["questions"]:
+        click.echo()
+        print_text(savings["assumption"], dim=True)
     for warning in overview["warnings"]:
         print_text(f"warning: {warning}", fg="yellow")
     observed = overview["observation"]

@@ -93,7 +93,7 @@ def find_answer(text: str) -> str | None:
         if block:
             copied_template = end
     if (boxed := last_boxed(text)) is not None:
-        return boxed
+        return _without_text_command(boxed)
     if hashes := _HASHES.search(text):
         return _unwrap(hashes.group(1))
     if sentences := _SENTENCE.findall(text):
@@ -161,11 +161,24 @@ def _first_block(text: str) -> str:
 def _unwrap(answer: str) -> str:
     """The answer without bold, code marks, the angle brackets of a copied template, and a box."""
     if (boxed := last_boxed(answer)) is not None:
-        return boxed
+        return _without_text_command(boxed)
     bare = answer.strip() if _FENCE in answer else answer.strip(" \n*`")
     if bare.startswith("<") and bare.endswith(">") and bare.count("<") == 1:
         bare = bare[1:-1].strip()
     return bare or answer.strip()
+
+
+_TEXT_COMMAND = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}\\$]{1,200})\}")
+
+
+def _without_text_command(boxed: str) -> str:
+    r"""The words of a box that holds nothing but words.
+
+    >>> _without_text_command(r"\text{Yes}"), _without_text_command(r"5 \text{ km}")
+    ('Yes', '5 \\text{ km}')
+    """
+    words = _TEXT_COMMAND.fullmatch(boxed)
+    return words[1].strip() if words and words[1].strip() else boxed
 
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(?P<braces>\{)|(?P<bare>[^\s{}$.,]{1,80}+))")

@@ -9,6 +9,8 @@ from odar.types import FAST, Ask, Candidate, Decision, Plan, Route, Stage, State
 
 STOP = "done"
 """Reason of a decision to stop, which reports leave out because it says nothing."""
+FIXED = "fixed"
+"""Reason of a decision that is the same for every question."""
 Walk = tuple[Stage, ...]
 """The stages that a question passes through, from the first to the last."""
 
@@ -93,7 +95,7 @@ class FixedPolicy(Policy):
     def opening(self) -> Decision | None:
         """The first stage, if it is a single call."""
         first = self.stages[0]
-        return Decision(first, "fixed", final=len(self.stages) == 1) if first.calls == 1 else None
+        return Decision(first, FIXED, final=len(self.stages) == 1) if first.calls == 1 else None
 
     def next_stage(self, state: State) -> Decision:
         plan = state.plan
@@ -103,7 +105,7 @@ class FixedPolicy(Policy):
             stage = remaining[0].times(plan.n) if last else remaining[0]
             if state.fits(stage):
                 alone = last and not state.stages and stage.calls == plan.n
-                return Decision(stage, "fixed", final=alone)
+                return Decision(stage, FIXED, final=alone)
         others = [Stage((Ask(agent, plan.n),)) for agent in plan.models if agent not in state.failed]
         if not state.candidates and others:
             stage = next(filter(state.fits, others), others[0])

@@ -64,8 +64,8 @@ def request_kind(query: Query) -> RequestKind:
     mode = parameters.tool_choice.mode if parameters.tool_choice is not None else "auto"
     if mode in ("required", "tool") or (query.turns and query.turns[-1].role == "tool"):
         return _TOOL_CALL
-    if not query.text.strip() and not query.images:  # recorded answers without their question
-        return _SHORT
+    if not query.text.strip() and not query.images:
+        return _OPEN_ENDED if query.turns else _SHORT  # an empty message; recorded answers without their question
     by_text = _text_kind(core_question(query))
     if by_text.plausible:
         return by_text
@@ -151,6 +151,8 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     personal = len(text) > _PERSONAL_LENGTH and cues["personal"].search(text)
     if cues["asks_for_help"].match(sentence):
         return _OPEN_ENDED
+    if (foreign := _foreign_kind(sentence)) is not None:
+        return foreign
     if cues["asks_yes_no"].match(sentence):
         either = _ONE_OF_TWO if cues["either"].search(sentence) else _YES_NO
         return _OPEN_ENDED if personal else either
@@ -173,6 +175,19 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     if (advice and not cues["formula"].search(text)) or (personal and not cues["has_numbers"].search(text)):
         return _OPEN_ENDED
     return _ONE_OF_TWO if asked[0] in ("which", "who") and cues["either"].search(sentence) else _SHORT
+
+
+def _foreign_kind(sentence: str) -> RequestKind | None:
+    """The kind of a question that begins with an interrogative of German, French, Spanish or Italian.
+
+    Every other question without an English interrogative counts as one for yes or no.
+    """
+    cues = _cues()
+    if cues["foreign_open"].match(sentence):
+        return _OPEN_ENDED
+    if cues["foreign_number"].match(sentence):
+        return _NUMBER
+    return _SHORT if cues["foreign_asks"].match(sentence) else None
 
 
 def _task_kind(text: str) -> RequestKind:

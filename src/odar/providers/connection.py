@@ -447,6 +447,8 @@ class Connections:
             else:
                 what = f"the proxy {host}:{port}" if self.proxy else server
                 check = "the proxy variables" if self.proxy else "base_url"
+                if isinstance(error, socket.gaierror):
+                    check = f"the network connection, and {check}"
                 why = f"cannot connect to {what} ({why}); check {check}"
             raise self._errors.not_sent(why, local=local) from None
         return connection

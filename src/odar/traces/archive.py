@@ -65,7 +65,7 @@ class Archive:
         with self._database.read() as connection:
             ids = list(connection.scalars(query)) if prefix else []
         if len(ids) != 1 and prefix not in ids:
-            raise UnknownName("trace", prefix, ids)
+            raise UnknownName("trace", prefix, ids, "" if ids else "`odar traces` lists them")
         return str(ids[0])
 
     def get(self, trace_id: str, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Archive:
         with self._database.read() as connection:
             row = connection.execute(query).mappings().one_or_none()
         if row is None:
-            raise UnknownName("trace", trace_id, [])
+            raise UnknownName("trace", trace_id, [], "its full id is needed")
         return _row(row, read)
 
     def export(
@@ -132,7 +132,7 @@ class Archive:
         with self._database.write() as connection:
             marked = update(traces).where(own).values(correct=correct, note=note, marked_at=now)
             if connection.execute(marked).rowcount == 0:
-                raise UnknownName("trace", trace_id, [])
+                raise UnknownName("trace", trace_id, [], "its full id is needed")
 
     def observations(self, settings: Settings) -> Observations:
         found = Observations(self._database, cascade_id(settings))

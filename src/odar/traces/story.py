@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from odar.errors import one_line
-from odar.policy.base import STOP
+from odar.policy.base import FIXED, STOP
 
 _MAX_ANSWER = 36
 _JUDGMENTS = {True: "says CORRECT, ", False: "says INCORRECT, ", None: ""}
@@ -45,10 +45,12 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    if decision["price_usd"] is None:
-        return str(decision["reason"])
     article = "" if plan["kind"] in _WITHOUT_ARTICLE else "a "
     seen = f"difficulty {plan['estimate']['difficulty']:.2f}, {article}{plan['kind']}"
+    if decision["reason"] == FIXED:
+        return f"{seen}: {decision['stage']} is asked, whatever the question (policy {plan['policy']})"
+    if decision["price_usd"] is None:
+        return str(decision["reason"])
     return f"{seen}: {decision['stage']} is asked first{_cost(decision, plan)}"
 
 

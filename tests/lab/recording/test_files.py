@@ -92,7 +92,7 @@ def test_a_file_that_is_not_a_recording_is_rejected(tmp_path):
     with pytest.raises(InputError, match="no such recording; make one with: odar eval collect"):
         open_recording(tmp_path / "none.jsonl")
     (tmp_path / "x.csv").write_text("a,b")
-    with pytest.raises(InputError, match=r"ends in \.jsonl, \.jsonl\.gz"):
+    with pytest.raises(InputError, match=r"ends in \.jsonl or \.jsonl\.gz"):
         open_recording(tmp_path / "x.csv")
     (tmp_path / "x.jsonl").write_text('{"query": "x"}\n')
     with pytest.raises(InputError, match="has format None"):

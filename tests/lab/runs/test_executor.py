@@ -111,7 +111,7 @@ class TestBudget:
         bench = Bench(cost=0.3)
         done = await run_once(bench, items(10), out, budget_usd=1.0, concurrency=4)
         assert (done.done, done.cost_usd) == (3, pytest.approx(0.9))
-        assert "the budget of $1 does not cover what '3' may cost" in done.stopped
+        assert "the budget of $1 does not cover the next question, which can cost $0." in done.stopped
 
     async def test_items_cheaper_than_their_maximum_free_budget(self, out):
         assert (await run_once(Bench(cost=0.1), items(10), out, budget_usd=1.0)).done == 8

@@ -162,7 +162,9 @@ def _suffix(path: Path) -> str:
     for suffix in SUFFIXES:
         if path.name.endswith(suffix):
             return suffix
-    raise InputError(f"{path}: the name of a recording ends in {', '.join(SUFFIXES)}")
+    raise InputError(
+        f"{path}: the name of a recording ends in {' or '.join(SUFFIXES)}; for other files: odar eval import"
+    )
 
 
 def _open_lines(path: Path) -> BufferedIOBase:

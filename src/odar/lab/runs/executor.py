@@ -23,6 +23,7 @@ from typing import Any
 from odar.errors import BudgetExceeded, OdarError, ProviderError, one_line
 from odar.lab.runs.journal import Journal, Memo, Row, RowInfo, WorkItem, write_in_thread
 from odar.lab.runs.limits import Amounts, RateLimiter
+from odar.traces.story import dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,11 @@ class _RunState:
                 while len(running) >= concurrency or (running and not fits(item)):
                     running = await _wait_for_one(running)
                 if not fits(item):
-                    return f"the budget of ${self.budget_usd:g} does not cover what {item.key!r} may cost"
+                    spent, cost = dollars(self.committed_usd), dollars(item.worst_cost_usd or 0.0)
+                    return (
+                        f"the budget of ${self.budget_usd:g} does not cover the next question, which can cost "
+                        f"{cost} ({spent} is spent); raise the budget, or lower max_tokens"
+                    )
                 self.committed_usd += item.worst_cost_usd or 0.0
                 ticket = await self.limiter.acquire(item.needs)
                 running.add(asyncio.create_task(self._do(work, item, ticket)))

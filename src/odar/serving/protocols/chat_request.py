@@ -164,7 +164,12 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
             request = dataclasses.replace(request, query=dataclasses.replace(request.query, parameters=parameters))
     if not given:
         return request
-    in_headers = msgspec.structs.asdict(convert(given, Extras, "header x-odar", strict=False))
+    try:
+        in_headers = msgspec.structs.asdict(convert(given, Extras, "header x-odar", strict=False))
+    except ApiError as error:  # name the header, not the field
+        field = error.param or ""
+        named = field.replace(".", "-").replace("_", "-")
+        raise dataclasses.replace(error, message=error.message.replace(field, named), param=named) from None
     in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
     if not in_body.keys().isdisjoint(DIAL_FIELDS):
         in_headers |= dict.fromkeys(DIAL_FIELDS)

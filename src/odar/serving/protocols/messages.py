@@ -29,14 +29,13 @@ from odar.serving.protocols.chat_request import (
 )
 from odar.serving.protocols.json_body import Count, convert, required
 from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of
-from odar.types import Answer, Candidate, Query, Spend
+from odar.types import IMAGE_TOKENS, Answer, Candidate, Query, Spend
 
 _OWN_BLOCK_TYPES = frozenset({"tool_result", "tool_use", "thinking", "redacted_thinking"})
 """Types of blocks that `read_content` skips, because `_read_turn` reads them."""
 _TOKENIZED_CHARS = 100_000
 """Characters at the beginning of a text whose tokens are counted; the count is extrapolated to the rest."""
 _TURN_TOKENS = 4
-_IMAGE_TOKENS = 1_500
 
 
 class Turn(Struct):
@@ -112,7 +111,7 @@ def count_tokens(query: Query) -> int:
         texts.append(f"{tool.name} {tool.description} {dump_json(dict(tool.parameters or {})).decode()}")
     # the tokens of each text, extrapolated from its beginning if it is long
     tokens = sum(token_count(text[:_TOKENIZED_CHARS]) * max(1.0, len(text) / _TOKENIZED_CHARS) for text in texts)
-    return round(tokens) + _TURN_TOKENS * len(turns) + _IMAGE_TOKENS * len(query.images)
+    return round(tokens) + _TURN_TOKENS * len(turns) + IMAGE_TOKENS * len(query.images)
 
 
 def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatParameters:
