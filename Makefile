@@ -139,7 +139,7 @@ docs-reference: $(VENV)/.dev
 # in the cross-fitted figures.
 DATA ?= $(wildcard ../shared/data)
 docs-recordings: $(VENV)/.dev
-	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --split judge --out docs/reports/recordings.html
+	$(BIN)/odar eval report docs/data/embedded-*.jsonl.gz runs/local-pair/recording.jsonl.gz --split held-out --out docs/reports/recordings.html
 	$(BIN)/python scripts/benchmarks/results.py $(if $(DATA),--data $(DATA))
 	$(BIN)/python scripts/benchmarks/bench_freetext.py . --only pair
 	PYTHONPATH=scripts $(BIN)/python -m docsite paper

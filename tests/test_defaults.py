@@ -48,6 +48,16 @@ def test_several_keys_choose_a_second_model_of_another_family():
     assert load_settings(config="/dev/null", environ=alone).second is None
 
 
+@pytest.mark.parametrize(("named", "other"), [("fast", "slow"), ("slow", "fast")])
+def test_one_named_agent_gets_the_default_model_of_a_key_beside_it(named, other):
+    default = load_settings(config="/dev/null", environ={"OPENAI_API_KEY": "sk"})
+    environ = {"OPENAI_API_KEY": "sk", f"ODAR_{named.upper()}_MODEL": "deepseek-v4-flash"}
+    settings = load_settings(config="/dev/null", environ=environ)
+    assert (settings.agent(named).model, settings.second) == ("deepseek-v4-flash", None)
+    assert settings.agent(other).model == default.agent(other).model
+    assert settings.origins[other, "model"] == "chosen"
+
+
 def test_every_default_model_is_in_the_catalogue_with_a_price():
     settings = load_settings("local", config="/dev/null", environ={})
     for name, provider in settings.providers.items():

@@ -251,27 +251,27 @@ async def test_on_text_receives_the_text_of_the_answer_on_every_path(path, polic
     assert answer.final == "4"
 
 
-async def test_the_trace_names_prompts_path_and_scorer():
+async def test_the_trace_names_prompts_path_and_rule():
     odar, _, _ = engine(difficulty=0.9)
     answer = await odar.aask("What is 2 + 2?")
     trace = answer.trace
     assert dict(trace.prompts).keys() == {"answer", "verify", "solve"}
     assert all(len(md5) == 32 for _, md5 in trace.prompts)
     assert trace.decisions[0].reason == "d = 0.900 ≥ τ2 = 0.7"
-    assert trace.verdict.scorer == "fep (uncalibrated)"
+    assert trace.verdict.rule == "fep (uncalibrated)"
     assert "quick" in trace.verdict.reason
 
 
-async def test_without_logprobs_another_scorer_is_used():
+async def test_without_logprobs_another_rule_is_used():
     def silent(request, index):
         return [dataclasses.replace(c, tokens=()) for c in talk(request, index)]
 
     models = {**MODELS, "deep": {**MODELS["deep"], "logprobs": False}}
     odar, _, slow = engine(models=models, slow=silent)
     answer = await odar.aask("What is 2 + 2?", path="medium")
-    assert answer.trace.verdict.scorer == "judgment"
+    assert answer.trace.verdict.rule == "judgment"
     assert slow.requests[0].logprobs is False
-    assert (await odar.aask("What is 2 + 2?", path="hard")).trace.verdict.scorer == "agreement"
+    assert (await odar.aask("What is 2 + 2?", path="hard")).trace.verdict.rule == "agreement"
 
 
 @pytest.mark.parametrize(

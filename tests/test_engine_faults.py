@@ -110,18 +110,18 @@ async def test_a_faulty_fast_agent_gives_the_slow_answer_marked_degraded(servers
     assert any(reason.startswith("fast agent: f") for reason in answer.trace.degradations)
 
 
-@pytest.mark.parametrize(("share", "scorer"), [(0.1, "fep (uncalibrated)"), (0.3, "agreement")])
-async def test_the_share_of_missing_logprobs_decides_the_scorer(servers, share, scorer):
+@pytest.mark.parametrize(("share", "rule"), [(0.1, "fep (uncalibrated)"), (0.3, "agreement")])
+async def test_the_share_of_missing_logprobs_decides_the_rule(servers, share, rule):
     fast, slow = servers
     fast.behave(ok(WORDS))
     slow.behave(missing_logprobs(share, " ".join([WORDS] * 4)))
     async with engine(fast, slow) as odar:
         answer = await ask(odar, path="hard")
-    assert answer.trace.verdict.scorer == scorer
+    assert answer.trace.verdict.rule == rule
 
 
 async def test_a_server_without_logprobs_is_recognised_by_its_answers(servers):
     fast, slow = servers
     slow.behave(no_logprobs("It is.\nAnswer: 4"))
     async with engine(fast, slow) as odar:
-        assert (await ask(odar, path="medium")).trace.verdict.scorer == "slow"
+        assert (await ask(odar, path="medium")).trace.verdict.rule == "slow"

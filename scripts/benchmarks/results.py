@@ -140,7 +140,7 @@ def local_pair(recording: Path) -> list[str]:
         row_of(f"without labels, {dial}", walk_all(unlabelled, [cascade(dial)]), fixed) for dial in NAMED_DIALS
     ]
     paper = row_of("paper", [run_policy(table, "paper")], fixed)
-    shipped = load_table(recording, calibration="local", split="judge")
+    shipped = load_table(recording, calibration="local", split="held-out")
     draw(FIGURES / "results.svg", [("the local pair", fixed, paper, without, calibrated)])
     rows = [*fixed, paper, *without, *calibrated]
     gaps = {row.name: bootstrap_mean(row.over_fixed, strata=strata, shares=False) for row in calibrated}

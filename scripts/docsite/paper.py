@@ -29,7 +29,7 @@ DATA = ROOT / "docs/data/paper.json"
 TEMPLATE = Path(__file__).with_name("paper.md.j2")
 LOCAL_PAIR = ROOT / "runs/local-pair"
 RECORDINGS = {
-    "local": (["runs/local-pair/recording.jsonl.gz"], "judge"),
+    "local": (["runs/local-pair/recording.jsonl.gz"], "held-out"),
     "tiny": (sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs/data").glob("embedded-*.gz")), ""),
     "small": (
         # the largest comes first: the others, of the same questions, are its ablations
@@ -189,7 +189,7 @@ def render(figures: dict[str, Any]) -> str:
         ours=_cell(figures), figures=figures, measured=measured, training=training(), **_importance(),
         statuses=statuses(), signed=lambda value, form="+.2f": f"{value:{form}}".replace("-", "−"), other=lambda name, column="paper's policy": _interval(figures["other"][name][column]), case=lambda name: case_sentence(measured, figures["difficulty"][name], name),
         large_models=large_models(), gains=sorted((over.split()[0] for _, over in large_models()), key=_number), vocabularies=vocabularies(),
-        local=" ".join(RECORDINGS["local"][0]) + " --split judge", tiny="docs/data/embedded-*.jsonl.gz",
+        local=" ".join(RECORDINGS["local"][0]) + " --split held-out", tiny="docs/data/embedded-*.jsonl.gz",
     )  # fmt: skip
 
 
@@ -306,7 +306,7 @@ def local_pair_readme() -> str:
     count = Counter((item.key.set, item.split) for item in items)
     return re.sub(
         r"(?m)^(\| `(\w+)` \|) \d+, \d+ \|",
-        lambda row: f"{row[1]} {count[row[2], 'calibrate']}, {count[row[2], 'judge']} |",
+        lambda row: f"{row[1]} {count[row[2], 'calibrate']}, {count[row[2], 'held-out']} |",
         (LOCAL_PAIR / "README.md").read_text("utf-8"),
     )
 

@@ -151,20 +151,21 @@ def iter_settings(
 
 
 def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool) -> tuple[dict[KeyPath, str], str]:
-    """The default profile with the models of its agents, if it names none, and the reason for it."""
-    agents = [role for role in ("fast", "slow") if (role, "model") in layers]
-    if len(agents) == 2:
+    """The default profile, and the models of its agents that the user does not name; and the reason for them."""
+    given = [agent for agent in ("fast", "slow") if (agent, "model") in layers]
+    if len(given) == 2:
         return {("profile",): "custom"}, BOTH_NAMED
-    if agents:
-        other = "slow" if agents == ["fast"] else "fast"
-        raise SettingsError(
-            f"{agents[0]}.model is named but {other}.model is not; name both, or a profile to take the other from"
-        )
     tree = _nested({path: value for path, (value, _) in layers.items()})
     providers = tree.get("providers", {})
     models = models_of_keys(providers, tree.get("models", {}), environ)
     if models is None and servers:
         models = models_of_servers(providers)
+    if given:
+        other = "slow" if given == ["fast"] else "fast"
+        if models is None:
+            missing = f"{given[0]}.model is named but {other}.model is not"
+            raise SettingsError(f"{missing}; name both, or a profile to take the other from")
+        return {("profile",): "custom", (other, "model"): getattr(models, other)}, models.reason
     if models is None:
         keys = keys_of(providers, environ).items()
         others = [f"{key} is set, but there is no default model: name {name}/MODEL" for name, key in keys]

@@ -484,7 +484,7 @@ class Verdict:
 
     winner: int
     """Index into the candidates."""
-    scorer: str
+    rule: str
     """The rule that decided, which can differ from the configured one (SPEC 5.6)."""
     reason: str
     weights: tuple[float, ...] = ()

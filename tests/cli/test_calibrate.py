@@ -276,9 +276,9 @@ def test_stages_of_the_settings_are_not_for_the_models_of_an_imported_recording(
     assert any(row["score"]["value"] == 1 and row["cost"] < 0.5 for row in cascades)  # they ask the second
 
 
-def test_items_of_the_judge_split_are_not_fitted(odar, data, provider, tmp_path):
+def test_items_held_out_are_not_fitted(odar, data, provider, tmp_path):
     rows = [json.loads(line) for line in data.read_text().splitlines()]
-    split = [{**row, "split": "judge" if i < 5 else "calibrate"} for i, row in enumerate(rows)]
+    split = [{**row, "split": "held-out" if i < 5 else "calibrate"} for i, row in enumerate(rows)]
     (tmp_path / "split.jsonl").write_text("\n".join(map(json.dumps, split)))
     assert odar("eval", "collect", "split.jsonl", "--out", "r.jsonl", "--quiet", "--yes").code == 0
     assert odar("calibrate", "r.jsonl", "--statistics-only").code == 0

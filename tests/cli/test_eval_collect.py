@@ -162,14 +162,14 @@ def test_an_empty_benchmark_is_an_error(odar, sums, monkeypatch):
 
 
 def test_a_file_of_questions_is_recorded_like_a_benchmark(odar, sums, provider, tmp_path):
-    rows = [{"query": f"What is {i} + 0 ?", "answer": i, "domain": "sums", "split": "judge"} for i in range(4)]
+    rows = [{"query": f"What is {i} + 0 ?", "answer": i, "domain": "sums", "split": "held-out"} for i in range(4)]
     by_benchmark = [{"query": f"What is {i} + 0 ?", "gold": str(i), "set": "sums", "id": i} for i in range(2)]
     (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, [*rows, *by_benchmark])))
     result = odar("eval", "collect", "mine.jsonl", "--out", "p.jsonl", "--quiet")
     assert (result.code, "6 of 6 items done" in result.err) == (0, True)
     found = list(open_recording(tmp_path / "p.jsonl").items())
     assert {(item.key.set, item.stratum, item.split) for item in found} == {
-        ("mine", "sums", "judge"),
+        ("mine", "sums", "held-out"),
         ("sums", "", ""),
     }
     slow = {attempt.score for item in found for attempt in item.attempts[1:]}

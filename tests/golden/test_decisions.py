@@ -282,7 +282,7 @@ async def decisions(name: str, case: Case, folder: Path) -> list[str]:
         winner = trace.candidates[trace.verdict.winner]
         place = f"{winner.step}-{[c for c in trace.candidates if c.step is winner.step].index(winner)}"
         parts = (
-            name, question.id, trace.path, trace.spend.calls, trace.verdict.scorer, place,
+            name, question.id, trace.path, trace.spend.calls, trace.verdict.rule, place,
             json.dumps(winner.answer, ensure_ascii=False)[:40], shown,
         )  # fmt: skip
         lines.append("\t".join(map(str, parts)))
@@ -301,12 +301,12 @@ async def test_decisions_equal_the_recorded_ones(name, tmp_path):
         assert now == was
 
 
-def test_the_recorded_decisions_cover_every_path_and_scorer():
+def test_the_recorded_decisions_cover_every_path_and_rule():
     lines = [line.split("\t") for line in GOLDEN.read_text().splitlines()]
     assert {line[0] for line in lines} == set(cases())
     assert {line[2] for line in lines} == {"simple", "medium", "hard"}
-    scorers = {line[4] for line in lines}
-    assert {"only", "fep", "fep (uncalibrated)", "agreement", "judgment", "slow", "majority", "deepconf"} <= scorers
+    rules = {line[4] for line in lines}
+    assert {"only", "fep", "fep (uncalibrated)", "agreement", "judgment", "slow", "majority", "deepconf"} <= rules
 
 
 if __name__ == "__main__":

@@ -36,26 +36,26 @@ def candidate(answer, logprobs, step=Step.SOLVE, alignment=STATISTICS, model="m"
 
 
 def test_the_only_candidate_wins():
-    assert choose([candidate("a", [-1.0])]).scorer == "only"
+    assert choose([candidate("a", [-1.0])]).rule == "only"
 
 
 def test_hard_path_takes_the_lowest_free_energy():
     verdict = choose([candidate("a", [-1.0] * 4), candidate("b", [-0.2] * 4), candidate("c", [-2.0] * 4)])
-    assert (verdict.winner, verdict.scorer, verdict.reason) == (1, "fep", "lowest free energy")
+    assert (verdict.winner, verdict.rule, verdict.reason) == (1, "fep", "lowest free energy")
     assert sum(verdict.weights) == pytest.approx(1)
 
 
 def test_ten_percent_missing_logprobs_are_tolerated():
     a, b = candidate("a", [-1.0] * 9 + [None], Step.ANSWER), candidate("b", [-0.1] * 9 + [None])
     assert missing_share([token_figures(a), token_figures(b)]) == pytest.approx(0.1)
-    assert (choose([a, b]).scorer, choose([a, b]).winner) == ("fep", 1)
+    assert (choose([a, b]).rule, choose([a, b]).winner) == ("fep", 1)
 
 
 def test_thirty_percent_missing_logprobs_gives_the_slow_answer():
     fast = candidate("a", [-0.01] * 7 + [None] * 3, Step.ANSWER)
     slow = candidate("b", [-5.0] * 7 + [None] * 3, Step.VERIFY)
     verdict = choose([fast, slow])
-    assert (verdict.winner, verdict.scorer) == (1, "slow")
+    assert (verdict.winner, verdict.rule) == (1, "slow")
     assert "30% of the tokens have no log-probabilities" in verdict.reason
 
 
@@ -64,7 +64,7 @@ def test_without_logprobs_the_verifier_judges():
     for judgment, word in ((True, "CORRECT"), (False, "INCORRECT")):
         slow = Candidate(Step.VERIFY, "slow", "s", f"Judgment: {word}", "5", judgment=judgment)
         verdict = choose([fast, slow])
-        assert (verdict.winner, verdict.scorer) == (1, "judgment")
+        assert (verdict.winner, verdict.rule) == (1, "judgment")
         assert verdict.reason.endswith(f"the verifier says {word}")
 
 
@@ -73,7 +73,7 @@ def test_without_logprobs_several_slow_samples_vote():
         Candidate(Step.SOLVE, "slow", "m", f"text {i}", answer) for i, answer in enumerate(["4", "5", "5.0", "6"])
     ]
     verdict = choose([candidate("6", [-0.1], Step.ANSWER), *silent])
-    assert (verdict.scorer, silent[verdict.winner - 1].answer) == ("agreement", "5.0")
+    assert (verdict.rule, silent[verdict.winner - 1].answer) == ("agreement", "5.0")
     assert "2 of 4 agree" in verdict.reason
 
 
@@ -81,14 +81,14 @@ def test_a_fast_answer_with_logprobs_does_not_beat_a_slow_one_without():
     verdict = choose(
         [candidate("a", [-0.01] * 3, Step.ANSWER), Candidate(Step.VERIFY, "slow", "s", "long " * 20, "b")]
     )
-    assert (verdict.winner, verdict.scorer) == (1, "slow")
+    assert (verdict.winner, verdict.rule) == (1, "slow")
 
 
 def test_uncalibrated_models_are_marked_and_never_mixed():
     calibrated = candidate("a", [-0.4] * 4, alignment=Alignment(10.0, 1.0))  # aligned: far below
     foreign = candidate("b", [-0.2] * 4, alignment=None, model="stranger")
     verdict = choose([calibrated, foreign])
-    assert verdict.scorer == "fep (uncalibrated)"
+    assert verdict.rule == "fep (uncalibrated)"
     assert "stranger" in verdict.reason
     assert verdict.winner == 1  # by raw F; by F̃ against F the first would have won
 
@@ -126,7 +126,7 @@ def test_fusion_is_invariant_under_candidate_order(rule, rows, data):
     first = choose(candidates, rule=rule, beta=0.25)
     second = choose(shuffled, rule=rule, beta=0.25)
     assert candidates[first.winner] == shuffled[second.winner]
-    assert first.scorer == second.scorer
+    assert first.rule == second.rule
 
 
 @given(st.floats(0.1, 10), st.floats(-3, 3), sets)
@@ -180,7 +180,7 @@ def test_tool_calls_are_grouped_by_name_and_arguments():
     ]
     verdict = choose(candidates)
     assert verdict.winner in (1, 2)
-    assert verdict.scorer == "agreement"
+    assert verdict.rule == "agreement"
 
 
 def test_a_candidate_with_a_fault_loses_regardless_of_energy():
@@ -218,6 +218,6 @@ def test_a_cut_off_or_unstated_candidate_votes_only_if_no_other_can():
     silent = replace(candidate("a", [-0.01] * 4), stated=False)
     sure = candidate("b", [-3.0] * 4, Step.ANSWER)
     verdict = choose([cut, silent, sure])
-    assert (verdict.winner, verdict.scorer, verdict.weights) == (2, "only", (0.0, 0.0, 1.0))
+    assert (verdict.winner, verdict.rule, verdict.weights) == (2, "only", (0.0, 0.0, 1.0))
     assert "2 of 3 were cut off or stated no answer" in verdict.reason
     assert choose([cut, silent]).winner in (0, 1)  # nobody else did: they vote

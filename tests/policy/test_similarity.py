@@ -174,7 +174,7 @@ def test_free_text_is_decided_by_similarity_and_the_reason_names_it():
 def test_without_log_probabilities_the_most_similar_slow_answer_wins():
     slow = [spoken(text, None) for text in (SEEDS[2], SEEDS[0], SEEDS[1])]
     verdict = Fusion(beta=0.25).choose([spoken(SEEDS[2], None, Step.ANSWER), *slow])
-    assert verdict.scorer == "agreement"
+    assert verdict.rule == "agreement"
     assert verdict.winner in (2, 3)
     assert "the most similar to the others" in verdict.reason
 

@@ -147,7 +147,7 @@ async def test_unknown_tokens_and_prices_are_omitted(book):
 async def test_attributes_of_fusion(book):
     answer = await engine(book).aask("2 + 2?")
     said = book.one("fusion").attributes
-    assert (said["odar.winner"], said["odar.scorer"]) == (answer.trace.verdict.winner, answer.trace.verdict.scorer)
+    assert (said["odar.winner"], said["odar.rule"]) == (answer.trace.verdict.winner, answer.trace.verdict.rule)
     assert said["odar.weights"] == answer.trace.verdict.weights
 
 

@@ -25,7 +25,7 @@ from odar.types import SLOW
 _calibration_option = click.option(
     "--calibration", type=FILE, metavar="FILE", help="Replay with this one, not the recording's own."
 )
-_split_option = click.option("--split", type=click.Choice(["calibrate", "judge"]), help="Only items of this split.")
+_split_option = click.option("--split", type=click.Choice(["calibrate", "held-out"]), help="Only items of it.")
 
 
 @click.command("replay")

@@ -135,9 +135,9 @@ class Fusion:
         reason = self._description(agree, len(voters))
         if unaligned:
             reason += f"; raw energies: no alignment statistics for {', '.join(unaligned)}"
-        scorer = f"{self.rule} (uncalibrated)" if unaligned else self.rule
+        rule = f"{self.rule} (uncalibrated)" if unaligned else self.rule
         reason += self._similarity_note(ballot.similarity)
-        return Verdict(numbers[first], scorer, reason, tuple(weights.tolist()), tuple(energies.tolist()))
+        return Verdict(numbers[first], rule, reason, tuple(weights.tolist()), tuple(energies.tolist()))
 
     def _description(self, agree: int, voters: int) -> str:
         if self.rule == "fep" and self.beta == np.inf:
@@ -174,16 +174,16 @@ class Fusion:
         votes = ballot.s @ ballot.skills
         judgment = candidates[first].judgment
         if len(voters) > 1 and similarity is not None:
-            scorer, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
+            rule, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
         elif len(voters) > 1:
-            scorer, how = "agreement", f"{votes.max():.0f} of {len(voters)} agree"
+            rule, how = "agreement", f"{votes.max():.0f} of {len(voters)} agree"
         elif judgment is not None:
-            scorer, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
+            rule, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
-            scorer, how = "slow", "the slow answer"
+            rule, how = "slow", "the slow answer"
         weights = np.zeros(len(candidates))
         weights[voters] = votes / len(voters)
-        return Verdict(first, scorer, f"{why}; {how}", tuple(weights.tolist()))
+        return Verdict(first, rule, f"{why}; {how}", tuple(weights.tolist()))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:

@@ -277,7 +277,7 @@ def result_attributes(fact: Any) -> Attributes:
         case Decision(stage=stage):
             return {"odar.stage": stage and str(stage), **_named(fact, "reason", "p", "q", "price_usd", "gain")}
         case Verdict():
-            return {"odar.weights": list(fact.weights) or None, **_named(fact, "winner", "scorer")}
+            return {"odar.weights": list(fact.weights) or None, **_named(fact, "winner", "rule")}
         case Answer(trace=trace):
             # The cue of the expert is left out, because it contains words of the question.
             return {
@@ -290,7 +290,7 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.dial": trace.plan.dial,
                 "odar.forced": trace.plan.forced,
                 "odar.candidates": len(trace.candidates),
-                "odar.scorer": trace.verdict.scorer,
+                "odar.rule": trace.verdict.rule,
                 "odar.calls": trace.spend.calls,
                 "odar.cost_usd": trace.spend.cost_usd,
                 "odar.degraded": fact.degraded,

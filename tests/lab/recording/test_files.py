@@ -29,7 +29,7 @@ def items(tmp_path_factory):
         mean_logprob=-0.25,
     )
     found[0] = replace(found[0], attempts=(odd, *found[0].attempts[1:]), gold={"any": ["JSON", 1]}, effort=2.5)
-    halves = [replace(each, split="calibrate" if i % 2 else "judge") for i, each in enumerate(found[:-1])]
+    halves = [replace(each, split="calibrate" if i % 2 else "held-out") for i, each in enumerate(found[:-1])]
     return [*halves, found[-1]]
 
 
@@ -40,8 +40,8 @@ def test_both_formats_contain_the_same_items(tmp_path, items, suffix):
     recording = open_recording(path)
     assert recording.header == header(2)
     assert list(recording.items()) == items
-    judged = list(recording.items("judge"))
-    assert {item.split for item in judged} == {"judge", ""}
+    judged = list(recording.items("held-out"))
+    assert {item.split for item in judged} == {"held-out", ""}
     light = list(recording.items(tokens=False))
     assert [item.without_tokens() for item in items] == light
     assert not any(attempt.tokens for item in light for attempt in item.attempts)

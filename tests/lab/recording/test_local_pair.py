@@ -47,18 +47,18 @@ def test_every_item_has_all_answers_with_log_probabilities(items):
 
 def test_every_set_is_split_into_disjoint_halves(items):
     count = Counter((item.key.set, item.split) for item in items)
-    assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "judge")}
+    assert set(count) == {(name, split) for name in SETS for split in ("calibrate", "held-out")}
     assert min(Counter(item.key.set for item in items).values()) >= FEWEST
     halves = {
         split: {" ".join(item.query.split()) for item in items if item.split == split}
-        for split in ("calibrate", "judge")
+        for split in ("calibrate", "held-out")
     }
-    assert not halves["calibrate"] & halves["judge"]
+    assert not halves["calibrate"] & halves["held-out"]
 
 
 def test_the_judged_half_of_gsm8k_is_its_test_split(items):
     split_of = {item.key.id.partition("-")[0]: item.split for item in items if item.key.set == "gsm8k"}
-    assert split_of == {"train": "calibrate", "test": "judge"}
+    assert split_of == {"train": "calibrate", "test": "held-out"}
 
 
 def test_items_have_the_digests_of_the_question_files(items):

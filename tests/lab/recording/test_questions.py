@@ -89,13 +89,13 @@ def test_a_missing_or_empty_file_is_an_error(tmp_path):
 def test_questions_with_answers_are_read(tmp_path):
     file = tmp_path / "in.jsonl"
     rows = [
-        {"query": "2 + 2?", "answer": 4, "time": 3.5, "set": "a", "split": "judge"},
+        {"query": "2 + 2?", "answer": 4, "time": 3.5, "set": "a", "split": "held-out"},
         {"id": "x", "query": "?", "answer": "Paris", "accept": ["City of Light"], "reasoning": "I know it."},
         {"query": "?", "gold": {"any": 1}, "set": "ifeval", "domain": "d", "meta": {"free": 1}},
     ]
     file.write_text("\n".join(map(json.dumps, rows)))
     first, second, third = load_questions(file, answers=True)
-    assert (first.gold, first.effort, first.set, first.split) == (["4"], 3.5, "a", "judge")
+    assert (first.gold, first.effort, first.set, first.split) == (["4"], 3.5, "a", "held-out")
     assert (second.id, second.effort, second.gold) == ("x", 3.0, ["Paris", "City of Light"])
     assert question_set("own").score(second, "", "the city of light.")
     assert not question_set("own").score(first, "", "5")

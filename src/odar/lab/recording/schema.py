@@ -46,7 +46,7 @@ class Task:
     effort: float | None = None
     """Human time or length of the reference reasoning, if the data has it (SPEC 2.5)."""
     split: str = ""
-    """Use of the item: empty for any, `calibrate` for fits only, `judge` for judging fits only."""
+    """Use of the item: empty for any, `calibrate` for fits only, `held-out` for judging fits only."""
 
 
 Grader = Callable[[Task, str, str], float]

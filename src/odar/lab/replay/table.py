@@ -499,7 +499,7 @@ def load_tables(
     Args:
         places: the recordings.
         calibration: name or file of a calibration that replaces the one of the recordings.
-        split: only items of this split (`calibrate` or `judge`) and those without one.
+        split: only items of this split (`calibrate` or `held-out`) and those without one.
 
     Raises:
         InputError: there are no items, or an answer has no score.

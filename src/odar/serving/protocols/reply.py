@@ -157,7 +157,7 @@ class ReplyWriter(ABC):
             "reason": reasons[-1] if reasons else "",
             "agent": winner.agent,
             "model": winner.model,
-            "scorer": trace.verdict.scorer,
+            "rule": trace.verdict.rule,
             "calls": trace.spend.calls,
             "cost_usd": trace.spend.cost_usd,
             "degraded": answer.degraded,

@@ -20,7 +20,7 @@ export function verdictCard(document) {
   const { candidates, verdict } = document;
   const named = letters(document.groups);
   const many = candidates.length > 1;
-  return card("", "Verdict", verdict && h("p", {}, `decided by ${verdict.scorer}: ${verdict.reason}`),
+  return card("", "Verdict", verdict && h("p", {}, `decided by ${verdict.rule}: ${verdict.reason}`),
     h("div", { class: "scroll" }, h("table", { class: "energies" },
       h("thead", {}, h("tr", {}, ["#", "Agent", "Answer"].map((name) => h("th", {}, name)), [["E", "Energy per character", "r wide"], ["V", "Varentropy", "r wide"], ["F", "E + λV: how uncertain the model was", "r wide"], ["F̃", "F, comparable between models", "r"], ["Weight", "Weight of its answer", "r"]].map(([name, title, side]) => h("th", { class: side }, h("abbr", { title }, name))))),
       h("tbody", {}, candidates.map((candidate, i) => row(candidate, i, verdict, named[i]))))),
