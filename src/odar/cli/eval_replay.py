@@ -25,7 +25,9 @@ from odar.types import SLOW
 _calibration_option = click.option(
     "--calibration", type=FILE, metavar="FILE", help="Replay with this one, not the recording's own."
 )
-_split_option = click.option("--split", type=click.Choice(["calibrate", "held-out"]), help="Only items of it.")
+_split_option = click.option(
+    "--split", type=click.Choice(["calibrate", "held-out"]), help="Use only items of this split."
+)
 
 
 @click.command("replay")
