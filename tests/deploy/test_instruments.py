@@ -60,13 +60,7 @@ def test_queried_metrics_and_labels_exist(where, expression, known):
 def test_the_dashboard_uses_every_metric(known):
     asked = {name for _, expression in expressions() for name in re.findall(r"\bodar_\w+", expression)}
     unused = {name for name in known if not name.endswith(("_created", "_sum", "_count"))} - asked
-    observation = {
-        "odar_observed_total",
-        "odar_compared_with_slow_total",
-        "odar_excess_difference",
-        "odar_fallback",
-    }
-    assert unused == {"odar_connections", "odar_store_written_total", "odar_tasks"} | observation
+    assert unused == {"odar_connections", "odar_store_written_total", "odar_tasks"}
 
 
 def test_panels_do_not_overlap():
