@@ -8,7 +8,8 @@ from typing import Any
 
 from odar.errors import ProviderError
 from odar.providers.base import Reply
-from odar.providers.response import Collector, ErrorFactory, Response
+from odar.providers.errors import ErrorFactory
+from odar.providers.response import Collector, Response
 
 
 class _Answer:

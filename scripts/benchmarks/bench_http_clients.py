@@ -80,7 +80,7 @@ async def main(port: int) -> None:
     from pyreqwest.client import ClientBuilder
 
     from odar.providers.connection import Address, Connections
-    from odar.providers.response import ErrorFactory
+    from odar.providers.errors import ErrorFactory
 
     base = f"http://127.0.0.1:{port}/v1"
     data = json.dumps(BODY).encode()

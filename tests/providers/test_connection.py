@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from odar.errors import ProviderProtocolError, ProviderUnreachable
 from odar.providers import connection as module
 from odar.providers.connection import Connection
-from odar.providers.response import ErrorFactory
+from odar.providers.errors import ErrorFactory
 from support.waiting import until
 from support.wire import Wire
 

@@ -14,7 +14,7 @@ import pytest
 from odar.errors import ProviderUnreachable
 from odar.providers import connection as module
 from odar.providers.connection import Address, Connection, Connections
-from odar.providers.response import ErrorFactory
+from odar.providers.errors import ErrorFactory
 from support import fault_server as faults
 from support.fault_server import FaultServer
 from support.proxy_server import self_signed

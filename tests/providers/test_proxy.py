@@ -13,9 +13,9 @@ from odar.config import load_settings
 from odar.errors import ProviderUnreachable, SettingsError
 from odar.providers.base import Message, Request
 from odar.providers.connection import Address, proxy_for
+from odar.providers.errors import ErrorFactory
 from odar.providers.openai import OpenAIProvider
 from odar.providers.pool import ProviderPool
-from odar.providers.response import ErrorFactory
 from odar.settings import ProviderSettings
 from support.fault_server import FaultServer
 from support.payloads import chat_payload

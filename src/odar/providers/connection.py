@@ -22,11 +22,10 @@ import httptools
 
 from odar.descriptors import server_connections
 from odar.errors import ProviderError, ProviderProtocolError, ProviderUnreachable
+from odar.providers.errors import ErrorFactory
 
 if TYPE_CHECKING:
     from ssl import SSLContext
-
-    from odar.providers.response import ErrorFactory
 
 LOG = logging.getLogger("odar.providers")
 KEEP_ALIVE_S = 15.0

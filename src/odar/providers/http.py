@@ -20,7 +20,8 @@ from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
 from odar.providers.base import OnDelta, Provider, Reply, Request
 from odar.providers.connection import Address, Connections
-from odar.providers.response import Collector, ErrorFactory, Payload, Response, str_or_empty
+from odar.providers.errors import ErrorFactory
+from odar.providers.response import Collector, Payload, Response, str_or_empty
 from odar.secrets import secrets_in
 from odar.types import Usage
 

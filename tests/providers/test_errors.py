@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import ProviderError, summary_of
-from odar.providers.response import BODY_CHARS, ErrorFactory, error_of, retry_after
+from odar.providers.errors import BODY_CHARS, ErrorFactory, error_of, retry_after
 from support.requests import KEY
 
 FAILURES = ErrorFactory("up", key_hint="set UP_API_KEY", secrets=(KEY,))
