@@ -56,7 +56,7 @@ drain_s = 5
 url = "{store}"
 content = true
 """
-_COMPLAINT = re.compile(r"unforeseen|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
+_COMPLAINT = re.compile(r"unexpected error|never retrieved|never awaited|Traceback|Unclosed|was destroyed but")
 """Log messages of asyncio, aiohttp and odar about leaks and unexpected errors."""
 CONSTANTS = {
     "odar.providers.http": "FIRST_PAUSE_S = 0.05; MAX_PAUSE_S = 0.2",

@@ -194,7 +194,7 @@ async def test_a_gateway_does_not_leak_keys_echoed_by_its_upstream(tmp_path, for
             up.behave(ok("Answer: 4"))
             statuses |= await ask_everything(http, url, operator)
             assert {200, 401, 502} <= statuses  # it was refused, and it was answered
-            assert b"internal_error" not in operator.seen["answers"]  # none was unforeseen
+            assert b"internal_error" not in operator.seen["answers"]  # none was unexpected
             await asyncio.sleep(0.5)
             await look_everywhere(http, url, operator)
         finally:

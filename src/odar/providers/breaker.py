@@ -151,7 +151,7 @@ class Breaker:
         self.state, self._until = "open", self._clock() + self._cooldown
 
     def _answers_others(self) -> bool:
-        """Return whether all failures in a row are of one key, and another got an answer lately."""
+        """Whether all failures in a row are of one key, and another got an answer lately."""
         since = self._clock() - self._first
         others = (at for key, at in self._answered_at.items() if key not in self._failed_for)
         return len(self._failed_for) == 1 and max(others, default=-math.inf) > since

@@ -53,7 +53,7 @@ class AccessPolicy:
         return self._workers.keys_required
 
     def identify(self, scope: Scope) -> Key:
-        """Return the key of a request; `NO_KEY` if no key is required and the request is from this machine.
+        """The key of a request; `NO_KEY` if no key is required and the request is from this machine.
 
         Raises:
             ApiError: 401 without a valid key, 403 if no key is required but the request is not from this machine.
@@ -118,7 +118,7 @@ def check_binding(keys: KeyCache, settings: GatewaySettings) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether an address can be reached from this machine only.
+    """Whether an address can be reached from this machine only.
 
     >>> [is_loopback(host) for host in ("127.0.0.1", "localhost", "::1", "0.0.0.0", "example.com", "")]
     [True, True, True, False, False, False]
@@ -130,7 +130,7 @@ def is_loopback(host: str) -> bool:
 
 
 def remote_reason(scope: Scope) -> str | None:
-    """Return why a request is not from a program on this machine; None if it is.
+    """Why a request is not from a program on this machine; None if it is.
 
     The peer's address, `Host` and `Origin` must be this machine's: a web page in a local browser has another
     origin, or another host after DNS rebinding. A request that a proxy forwarded comes from another machine.
@@ -169,7 +169,7 @@ def _hostname(prefix: str, value: bytes) -> str:
 
 
 def parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return an IP address, an IPv4 one that is written as IPv6 as itself; None for a name."""
+    """The IP address of a host, None for a name; an IPv4-mapped IPv6 address becomes an IPv4 address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

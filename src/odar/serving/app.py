@@ -55,7 +55,7 @@ def create_app(
     workers: Workers | None = None,
     **engine_options: Any,
 ) -> Starlette:
-    """Return the gateway as an ASGI application; `app.state.service` is the `Service` made of these arguments.
+    """The gateway as an ASGI application; `app.state.service` is the `Service` made of these arguments.
 
     `announce` receives lines during start-up: which models answer, and when the gateway is ready. Without it, no
     server is contacted before the first question.
@@ -104,7 +104,7 @@ def create_app(
 
 
 async def _models(request: Request) -> Response:
-    """Return every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
+    """Every model that this key can use and whose server answers, for OpenAI's and Anthropic's SDKs."""
     service: Service = request.app.state.service
     key = service.access.identify(request.scope)
     listed = [service.models.entry(name) for name in await service.models.listed(key)]
@@ -114,7 +114,7 @@ async def _models(request: Request) -> Response:
 
 
 async def _model(request: Request) -> Response:
-    """Return one model; rejected if a question to it would be."""
+    """One model; rejected if this key may not ask it."""
     service: Service = request.app.state.service
     name = request.path_params["name"]
     service.route(ChatRequest(name, Query("")), service.access.identify(request.scope))
@@ -152,7 +152,7 @@ async def _healthz(request: Request) -> Response:
 
 
 async def _readyz(request: Request) -> Response:
-    """Return 200 if requests are accepted; 503 while loading, shutting down or without the store of keys."""
+    """200 if requests are accepted; 503 while loading or shutting down, or if the store of keys is lost."""
     service: Service = request.app.state.service
     if service.concurrency_limit.draining:
         return json_response({"status": "draining"}, 503)
@@ -224,7 +224,7 @@ class _Gateway(Starlette):
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
-    """Return an error in the format of the client's SDK; Anthropic's SDK sends `anthropic-version`."""
+    """An error in the format of the client's SDK; Anthropic's SDK sends `anthropic-version`."""
     if isinstance(error, HTTPException):  # Starlette's own 404 and 405
         target = f"{request.method} {request.url.path}"
         message = f"there is no {target}" if error.status_code == 404 else f"{target}: {error.detail}"

@@ -188,7 +188,7 @@ class Budgets:
                 self._pool.submit(self._process_queue)
 
     def _apply(self, connection: Connection, tasks: Sequence[_Task]) -> list[Any]:
-        """Return the result of each task, or why it is refused."""
+        """The result of each task, or why it is refused."""
         now = self._now(connection)
         # Locked in this order until the transaction ends; on SQLite by BEGIN IMMEDIATE.
         ids = sorted({_account_of(task.key_id) for task in tasks})
@@ -234,7 +234,7 @@ class _Account:
     """Dollars spent and reserved this day for each key, if keys share the budget."""
 
     def choose(self, key_id: str, needs: Sequence[Need], now: float) -> int:
-        """Return the index of the first need that fits; raise KeyRefused if none does."""
+        """The index of the first need that fits; raises KeyRefused if none does."""
         if self.key.revoked_at is not None:
             raise KeyRefused(f"key {self.key.name!r} has been revoked", "revoked", 0.0)
         self.key.check_parallel(self.running)
@@ -295,7 +295,7 @@ class _Account:
         connection.execute(statement.on_conflict_do_update(index_elements=["key_id"], set_=values))
 
     def _refusal(self, need: Need, now: float) -> KeyRefused | None:
-        """Return why the need does not fit the budgets or the tokens a minute; None if it does."""
+        """Why the need does not fit the budgets or the tokens a minute; None if it fits."""
         budgets = {"day": self.key.budget_day_usd, "month": self.key.budget_month_usd}
         for period, limit in budgets.items():
             spent, reserved = self.spent[period], self.reserved[period]
@@ -316,7 +316,7 @@ class _Account:
         return KeyRefused(f"this request can use {need.tokens:,} tokens, and {may}", "tokens", wait)
 
     def _refusal_of_part(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
-        """Return why a key cannot spend more of the budget that it shares; None if as much is left for others."""
+        """Why a key cannot spend more of the budget that it shares; None if as much is left for others."""
         limit = self.key.budget_day_usd
         if self.parts is None or limit is None or key_id == self.key.id:
             return None
@@ -329,7 +329,7 @@ class _Account:
 
 
 def _account_of(key_id: str) -> str:
-    """Return the account that is locked and summed up: that of the key, or of observation for all keys.
+    """The id of the account that is charged: that of the key, or one for observation of all keys.
 
     >>> _account_of("key_1"), _account_of("observation"), _account_of("observation:key_1")
     ('key_1', 'observation', 'observation')
@@ -338,7 +338,7 @@ def _account_of(key_id: str) -> str:
 
 
 def _load(connection: Connection, key_id: str, now: float, observe_usd_day: float) -> _Account:
-    """Return the account of a key or of observation, which is locked until the transaction ends."""
+    """The account of a key or of observation, which is locked until the transaction ends."""
     observing = key_id == OBSERVATION
     of_key = select(keys).where(keys.c.id == key_id)
     locked = select(meta).where(meta.c.name == "schema") if observing else of_key
@@ -392,14 +392,14 @@ def _sum_by_period(amounts: Iterable[Any], today: str) -> dict[str, float]:
 
 
 def _periods(day: str, today: str) -> list[str]:
-    """Return the current periods that a day belongs to: day and month, month, or none."""
+    """The current periods that a day belongs to: day and month, month, or none."""
     if day == today:
         return ["day", "month"]
     return ["month"] if day[:7] == today[:7] else []
 
 
 def bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
-    """Return the level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
+    """The level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
 
     >>> bucket_level(60, 0.0, 0.5), bucket_level(60, None, 0.0), bucket_level(0.5, 0.0, 600)
     (0.5, 60, 1)
@@ -411,7 +411,7 @@ def bucket_level(per_minute: float | None, before: float | None, elapsed: float)
 
 
 def _seconds_until_next(period: str, now: float) -> float:
-    """Return seconds until the next UTC day or month."""
+    """Seconds until the next UTC day or month."""
     at = datetime.fromtimestamp(now, UTC)
     start = at.replace(hour=0, minute=0, second=0, microsecond=0)
     if period == "month":

@@ -1,4 +1,4 @@
-"""Limits on concurrent requests, on their size in memory and on threads, with a fair part for each key."""
+"""Limits on concurrent requests, on their size in memory and on threads, with a fair share for each key."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ConcurrencyLimit:
     def hold_memory(self, key: Key, size: int) -> None:
         """Count bytes of a body that is about to be read; raise ApiError 429 if there are too many.
 
-        Where nothing else is in memory, a body of any size is read.
+        If no other body is in memory, one of any size is accepted.
         """
         own = self._bytes_of[key.id]
         free = self._max_bytes - self._bytes_of.total()

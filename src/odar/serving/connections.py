@@ -86,7 +86,7 @@ class ConnectionLimits:
 
 
 def peer_key(address: str) -> str:
-    """Return what identifies a peer: an IPv4 address, or the /64 network of an IPv6 address.
+    """The id of a peer: its IPv4 address, or the /64 network of its IPv6 address.
 
     >>> peer_key("10.0.0.1"), peer_key("::ffff:10.0.0.1"), peer_key("2001:db8::1:2:3:4") == peer_key("2001:db8::9")
     ('10.0.0.1', '10.0.0.1', True)
@@ -143,7 +143,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._unparsed = 0
-        """Bytes since the last progress of the parser, to limit a header, URL, trailer or chunk extension."""
+        """Bytes since the parser last completed a head or a piece of a body; limits headers, URLs and trailers."""
         self._header_bytes = 0
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
@@ -269,7 +269,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.abort()
 
     def _head_without_upgrade(self) -> bytes:
-        """Return the head of the request that offered an upgrade, without the offer, for a new parser."""
+        """The head of the request that offered an upgrade, without the offer, for a new parser."""
         line = b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         kept = (b"%b: %b" % pair for pair in self.headers if pair[0] not in (b"upgrade", b"http2-settings"))
         self.parser = httptools.HttpRequestParser(self)

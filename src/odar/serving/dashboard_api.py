@@ -66,7 +66,7 @@ _PRIVATE_HEADERS = {"cache-control": "no-store", "x-content-type-options": "nosn
 
 @cache
 def files() -> dict[str, tuple[bytes, str, str]]:
-    """Return body, media type and ETag of all files; only these are served: no path is ever made from a request.
+    """Body, media type and ETag of each file. No path is made from a request, so nothing else can be served.
 
     >>> files()["index.html"][1]
     'text/html; charset=utf-8'
@@ -81,7 +81,7 @@ def files() -> dict[str, tuple[bytes, str, str]]:
 
 
 async def _serve_file(request: Request) -> Response:
-    """Return a file of the dashboard; 304 if the browser has it already."""
+    """A file of the dashboard; 304 if the browser has it already."""
     name = request.path_params.get("name", INDEX)
     if name not in files():
         raise ApiError(404, f"there is no GET /dashboard/{name}", "unknown_url")
@@ -148,7 +148,7 @@ def _view(request: Request) -> _View:
 
 
 def _json_route(read: Callable[[_View], dict[str, Any]]) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that calls the function in a thread."""
+    """An endpoint that calls the function in a thread."""
 
     async def endpoint(request: Request) -> Response:
         view = _view(request)
@@ -217,7 +217,7 @@ def _page(view: _View) -> dict[str, Any]:
 
 
 async def _trace(request: Request) -> Response:
-    """Return one trace with its document; a trace of another key is reported as unknown."""
+    """One trace with its document; a trace of another key is reported as unknown."""
     view = _view(request)
     trace_id = request.path_params["id"]
     async with view.turn() as threads:
@@ -260,7 +260,7 @@ _CARD_FIELDS = (
 
 
 def _models(view: _View) -> dict[str, Any]:
-    """Return the models of the agents and of the catalogue, in this order, and the circuit breakers.
+    """The models of the agents and of the catalogue, in this order, and the circuit breakers.
 
     A key that may use some models sees only these and their providers, unless it is an admin's.
     """
@@ -295,7 +295,7 @@ def _models(view: _View) -> dict[str, Any]:
 
 
 def _statistics(service: Service, model: str) -> list[dict[str, Any]]:
-    """Return μ and σ of every calibrated source of a model, and whether the gateway uses it."""
+    """Mean and deviation (μ, σ) of every calibrated source of a model, and whether the gateway uses it."""
     odar = service.odar
     in_use = {
         odar.agents.source(model, agent, step)

@@ -342,7 +342,7 @@ class StoredResponses(Endpoint):
         return dataclasses.replace(request, body_fields={**request.body_fields, "previous_response_id": previous})
 
     async def _earlier_items(self, state: RequestState, previous: Any) -> list[Any]:
-        """Return the conversation up to a response of this key; responses of other keys count as unknown."""
+        """The conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
         text = await asyncio.to_thread(self._service.store.archive.response_items, previous, state.key.id)

@@ -86,12 +86,12 @@ SHUTDOWN_TIMEOUT = ApiError(503, "the gateway shut down before the answer was re
 
 
 def bad_field(param: str, message: str) -> ApiError:
-    """Return a 400 that names the field."""
+    """A 400 error that names the field."""
     return ApiError(400, one_line(f"{param}: {message}"), "invalid_value", param)
 
 
 def api_error_of(error: BaseException) -> ApiError:
-    """Return the error response for an exception; an unexpected one is logged and becomes a 500 without details."""
+    """The error response for an exception; an unexpected one is logged and becomes a 500 without details."""
     match error:
         case ApiError():
             return error
@@ -110,12 +110,12 @@ def api_error_of(error: BaseException) -> ApiError:
             return ApiError(429, str(error), "key_limit", retry_after=error.retry_after, more_headers=headers)
         case OdarError():
             return operator_error(error)
-    LOG.error("unforeseen error", exc_info=error)
+    LOG.error("unexpected error", exc_info=error)
     return ApiError(500, "internal error; the server's log has the details", "internal_error")
 
 
 def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
-    """Return a key's limits per minute as the headers of OpenAI's API.
+    """A key's limits per minute as the headers of OpenAI's API.
 
     >>> rate_headers([("requests", 60, 59)])[2]
     (b'x-ratelimit-reset-requests', b'1.000s')
@@ -141,13 +141,13 @@ def operator_error(error: OdarError) -> ApiError:
 
 
 def openai_body(api_error: ApiError) -> dict[str, Any]:
-    """Return an error in OpenAI's format, with the upstream's own fields."""
+    """An error in OpenAI's format, with the upstream's own fields."""
     error = {"message": api_error.message, "type": api_error.type, "param": api_error.param, "code": api_error.code}
     return {"error": error | {name: value for name, value in api_error.upstream.items() if value is not None}}
 
 
 def anthropic_body(api_error: ApiError) -> dict[str, Any]:
-    """Return an error in Anthropic's format, with the upstream's own fields."""
+    """An error in Anthropic's format, with the upstream's own fields."""
     error = {"type": api_error.type, "message": api_error.message} | api_error.upstream
     error = {name: value for name, value in error.items() if value is not None}
     if error["type"] not in _ERROR_TYPES.values():
@@ -156,7 +156,7 @@ def anthropic_body(api_error: ApiError) -> dict[str, Any]:
 
 
 def _all_agents_failed(error: AllAgentsFailed) -> ApiError:
-    """Return the error response if all agents failed: the first one with a status of its own, 504 or 502."""
+    """The response if all agents failed: the first error that has a status, else 504 or 502."""
     causes = [cause for cause in error.causes if isinstance(cause, ProviderError)]
     if causes and all(isinstance(cause, ProviderTimeout) for cause in causes):
         return ApiError(504, one_line(error), "timeout")
@@ -179,7 +179,7 @@ def _provider_failed(error: ProviderError) -> ApiError:
 
 
 def _upstream_error(body: str | None, provider: str) -> dict[str, Any]:
-    """Return the error object in an upstream's body; any other body becomes the field `upstream`."""
+    """The error object in an upstream's body; any other body becomes the field `upstream`."""
     if not body:
         return {"provider": provider} if provider else {}
     try:

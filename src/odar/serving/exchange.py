@@ -121,7 +121,7 @@ async def read_body(
     limit: int,
     hold: Callable[[int], None] = lambda size: None,
 ) -> bytes:
-    """Return a request's body; raise ApiError as soon as it is too large or too slow.
+    """The body of a request; raises ApiError as soon as it is too large or too slow.
 
     `hold` is called with the number of bytes before they are read, all at once if the length is known.
     """

@@ -74,13 +74,13 @@ def read_completions(body: Any) -> ChatRequest:
 
 
 def _priced_query(texts: list[str], max_tokens: int, samples: int) -> Query:
-    """Return a query that costs at least as much as the request: all texts are read once for each sample."""
+    """A query that costs at least as much as the request: all texts are read once for each sample."""
     messages = tuple(Message("user", text) for text in texts)
     return Query.from_messages(messages, ChatParameters(max_tokens=max_tokens, n=samples))
 
 
 def _read_texts(texts: Texts, name: str) -> list[str]:
-    """Return a list of texts; tokens are written as numbers."""
+    """A list of texts; tokens are written as numbers."""
     if isinstance(texts, str):
         return [texts]
     if all(isinstance(token, int) for token in texts):
@@ -152,7 +152,7 @@ class ForwardEndpoint(Endpoint):
         await state.exchange.respond(200, data, [*content_headers, *headers])
 
     def _card(self, state: RequestState) -> ModelCard:
-        """Return the model of a request; raise ApiError if its server cannot have this endpoint."""
+        """The model of a request; raises ApiError if its server cannot have this endpoint."""
         if state.options.model is None:
             raise bad_field("model", f"{state.request.model!r} is for questions only; send the name of one model")
         card = self._service.settings.card(state.options.model)

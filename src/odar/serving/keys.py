@@ -174,13 +174,13 @@ def revoke_key(database: Database, which: str) -> Key:
 
 
 def all_keys(connection: Connection) -> list[Key]:
-    """Return all keys, revoked ones included, oldest first."""
+    """All keys, revoked ones included, oldest first."""
     rows = connection.execute(select(keys).order_by(keys.c.created_at, keys.c.name)).mappings()
     return [key_of(row) for row in rows]
 
 
 def read_keys(settings: StoreSettings) -> KeyCache:
-    """Return the keys of a store, which is closed again."""
+    """The keys in a store; opens and closes its database."""
     cache = KeyCache()
     with closing(Database(settings)) as database, database.read() as connection:
         cache.load(all_keys(connection))
@@ -188,14 +188,14 @@ def read_keys(settings: StoreSettings) -> KeyCache:
 
 
 def keys_version(connection: Connection) -> tuple[Any, ...]:
-    """Return a value that changes when a key is created or revoked, or the table is emptied or replaced."""
+    """A value that changes when a key is created or revoked, or the table is emptied or replaced."""
     counter = connection.execute(select(meta.c.value).where(meta.c.name == "keys")).scalar_one()
     rows = connection.execute(select(func.count(), func.min(keys.c.digest), func.max(keys.c.digest))).one()
     return (counter, *rows)
 
 
 def spent_by_keys(connection: Connection, day: str) -> dict[tuple[str, str], Spent]:
-    """Return the spending on a UTC day ("2026-11-15") and in its month ("2026-11"), by key and period."""
+    """The spending on a UTC day ("2026-11-15") and in its month ("2026-11"), by key and period."""
     c = spending.c
     month = day[:7]
     query = select(c.key_id, c.day, c.cost_usd, c.unknown)
@@ -212,6 +212,5 @@ def _increment_version(connection: Connection) -> None:
 
 
 def key_of(row: RowMapping) -> Key:
-    """Return the key in a row of the key table."""
     models = None if row["models"] is None else tuple(json.loads(row["models"]))
     return Key(**{**row, "models": models})

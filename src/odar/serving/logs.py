@@ -76,7 +76,7 @@ def log_record_line(record: logging.LogRecord) -> Line:
 
 
 def _describe_exception(error: BaseException) -> str:
-    """Return type and frames of an exception, innermost first, without its message, which may quote a user."""
+    """Type and frames of an exception, innermost first, without its message, which may quote a user."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     places = " < ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
     cause = error.__cause__ or error.__context__
@@ -89,7 +89,7 @@ def as_json(line: Line) -> str:
 
 
 def as_text(line: Line) -> str:
-    """Return the line as `time LEVEL logger message key=value …`, without unknown values.
+    """The line as `time LEVEL logger message key=value …`, without unknown values.
 
     >>> as_text({"time": 0, "level": "info", "logger": "odar", "message": "ready", "on": "a b", "key": None})
     '1970-01-01T00:00:00.000Z INFO odar ready on="a b"\\n'
@@ -110,7 +110,7 @@ def _timestamp(seconds: float) -> str:
 
 
 def descriptor_writer(descriptor: int, *, shared: bool = False) -> Callable[[str], None]:
-    """Return a function that writes without Python's buffers: a thread blocked in one would delay the exit.
+    """A function that writes without Python's buffers: a thread blocked in one would delay the exit.
 
     If other processes write to it too (`shared`), each write is small enough for a pipe to keep its lines whole.
     """

@@ -31,43 +31,43 @@ if TYPE_CHECKING:
 COUNTER, GAUGE = CounterMetricFamily, GaugeMetricFamily
 _METRICS: Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str, tuple[str, ...]]] = {
     "odar_requests": (COUNTER, "Requests by outcome.", ("endpoint", "path", "status")),
-    "odar_session_requests": (COUNTER, "Requests of sessions: start, stay, escalate, return.", ("event",)),
-    "odar_calls": (COUNTER, "Model invocations.", ("provider", "model")),
-    "odar_call_failures": (COUNTER, "Model invocations that failed.", ("provider", "model")),
-    "odar_tokens": (COUNTER, "Tokens as reported.", ("model", "kind")),
-    "odar_cost_usd": (COUNTER, "US dollars, where prices are known.", ()),
+    "odar_session_requests": (COUNTER, "Requests of sessions, by event.", ("event",)),
+    "odar_calls": (COUNTER, "Calls of models.", ("provider", "model")),
+    "odar_call_failures": (COUNTER, "Calls of models that failed.", ("provider", "model")),
+    "odar_tokens": (COUNTER, "Tokens, as providers report them.", ("model", "kind")),
+    "odar_cost_usd": (COUNTER, "US dollars of the calls whose cost is known.", ()),
     "odar_unpriced_calls": (COUNTER, "Calls whose cost is unknown.", ()),
     "odar_degraded": (COUNTER, "Answers marked degraded.", ()),
     "odar_answers": (COUNTER, "Answers by agent.", ("agent",)),
     "odar_cut_off_answers": (COUNTER, "Answers that ended at max_tokens.", ("agent",)),
-    "odar_refused_connections": (COUNTER, "Connections closed for passing a limit.", ("reason",)),
+    "odar_refused_connections": (COUNTER, "Connections closed at a limit.", ("reason",)),
     "odar_store_written": (COUNTER, "Traces written.", ()),
     "odar_store_lost": (COUNTER, "Traces that were not written.", ("why",)),
     "odar_observed": (COUNTER, "Questions that were also answered in the background.", ()),
-    "odar_observe_dropped": (COUNTER, "Chosen questions that were not observed.", ("reason",)),
-    "odar_compared": (COUNTER, "Questions that fast and another agent answered.", ()),
-    "odar_changed": (COUNTER, "Those whose answer is not the fast agent's.", ()),
-    "odar_target_questions": (COUNTER, "Questions under it.", ("scope", "kind")),
-    "odar_compared_with_slow": (COUNTER, "Questions that this is known from.", ()),
+    "odar_observe_dropped": (COUNTER, "Questions chosen for comparison, but not compared.", ("reason",)),
+    "odar_compared": (COUNTER, "Questions that the fast agent and another one answered.", ()),
+    "odar_changed": (COUNTER, "Compared questions whose answer is not the fast agent's.", ()),
+    "odar_target_questions": (COUNTER, "Questions that count towards a target.", ("scope", "kind")),
+    "odar_compared_with_slow": (COUNTER, "Questions from which the excess difference is estimated.", ()),
     "odar_in_flight": (GAUGE, "Requests being answered.", ()),
-    "odar_in_flight_limit": (GAUGE, "Requests beyond it are refused.", ()),
-    "odar_tasks": (GAUGE, "Tasks of the event loop; idle, always as many.", ()),
+    "odar_in_flight_limit": (GAUGE, "Maximum number of requests in flight.", ()),
+    "odar_tasks": (GAUGE, "Tasks of the event loop; constant while idle.", ()),
     "odar_connections": (GAUGE, "Connections of clients.", ()),
     "odar_breaker_state": (GAUGE, "0 closed, 1 half open, 2 open.", ("provider",)),
-    "odar_store_up": (GAUGE, "1 while the database takes what is written.", ()),
+    "odar_store_up": (GAUGE, "1 while the database accepts writes.", ()),
     "odar_store_queue": (GAUGE, "Traces that wait to be written.", ()),
-    "odar_saved_calls": (GAUGE, "Calls saved against one slow call a question.", ()),
-    "odar_saved_cost_usd": (GAUGE, "US dollars saved against one slow call a question.", ()),
-    "odar_costs_more_than_slow": (GAUGE, "1 where always asking the slow model would cost less.", ()),
-    "odar_energy_drift_z": (GAUGE, "Served against calibrated energies.", ("model", "step")),
-    "odar_energy_drifting": (GAUGE, "1 where they drift apart.", ("model", "step")),
-    "odar_target": (GAUGE, "Mean calls or US dollars to meet.", ("scope", "kind")),
-    "odar_target_actual": (GAUGE, "Mean over all questions under it.", ("scope", "kind")),
+    "odar_saved_calls": (GAUGE, "Calls saved, compared with one slow call a question.", ()),
+    "odar_saved_cost_usd": (GAUGE, "US dollars saved, compared with one slow call a question.", ()),
+    "odar_costs_more_than_slow": (GAUGE, "1 if always asking the slow model would cost less.", ()),
+    "odar_energy_drift_z": (GAUGE, "Shift of served energies, in standard errors.", ("model", "step")),
+    "odar_energy_drifting": (GAUGE, "1 if served energies shifted significantly.", ("model", "step")),
+    "odar_target": (GAUGE, "Target for mean calls or US dollars.", ("scope", "kind")),
+    "odar_target_actual": (GAUGE, "Actual mean calls or US dollars.", ("scope", "kind")),
     "odar_certificate_holds": (GAUGE, "1 while the installed certificate holds.", ()),
-    "odar_fallback": (GAUGE, "1 while slow answers because the cascade differed too often.", ()),
+    "odar_fallback": (GAUGE, "1 while slow answers because the cascade differed from it too often.", ()),
     "odar_excess_difference": (
         GAUGE,
-        "How much more often the cascade differs from slow than slow from itself, at any time.",
+        "How much more often the cascade differs from slow than slow from itself.",
         ("bound",),
     ),
 }
@@ -78,7 +78,7 @@ _EDGES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 6
 _EDGE_NAMES = (*map(str, _EDGES), "+Inf")
 _PATHS = (*Route, DIRECT, "none")
 _ROUTED = "routed"
-"""Stands for the sums from which `savings` are computed."""
+"""Name of the sums from which `savings` are computed; not exported."""
 _COMBINE: Mapping[str, Callable[[float, float], float]] = {
     "odar_in_flight_limit": max,
     "odar_breaker_state": max,
@@ -94,7 +94,7 @@ _DECODER = msgspec.msgpack.Decoder(tuple[Values, dict[str, BreakerReport]])
 class Metrics(Collector):
     """The metrics of one gateway.
 
-    What requests count is in `_counts`; the rest is read from the parts of the service when it is needed.
+    `count` adds up requests; gauges are read from the parts of the service at each scrape.
     """
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
@@ -112,7 +112,7 @@ class Metrics(Collector):
         predecessor, _ = self._read_snapshot(self._workers.number)
         gauges = {name for name, (family, *_) in _METRICS.items() if family is GAUGE}
         self._inherited = {name: series for name, series in predecessor.items() if name not in gauges}
-        """What the killed or restarted worker that this one replaces has counted: counters must not fall."""
+        """Counters of the worker that this one replaces: the sums must not fall."""
 
     def count(self, record: Record) -> None:
         """Count one request; its model must be in the settings or `other`, because it becomes a label."""
@@ -146,13 +146,13 @@ class Metrics(Collector):
         counts["odar_degraded"][()] += bool(trace.degradations)
 
     async def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
+        """All metrics in Prometheus' text format; in a thread, because a source may wait for a file lock."""
         async with self._rendering:
             self._tasks = len(asyncio.all_tasks())
             return await asyncio.to_thread(self.text)
 
     def text(self) -> bytes:
-        """Return all metrics in Prometheus' text format; may block."""
+        """All metrics in Prometheus' text format; may block."""
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
@@ -177,7 +177,7 @@ class Metrics(Collector):
         yield histogram
 
     def breaker_reports(self) -> dict[str, BreakerReport]:
-        """Return the circuit breaker of each provider that was used; of several workers' the worst."""
+        """The circuit breaker of each provider that was used, in the worst state of any worker."""
         reports = self._own_breakers()
         for _, breakers in self._others():
             for name, report in breakers.items():
@@ -207,7 +207,7 @@ class Metrics(Collector):
         return ({}, {}) if body is None else _DECODER.decode(body)
 
     def _own_values(self) -> Values:
-        """Return what this worker counts, and the gauges of its parts."""
+        """The counters and gauges of this worker."""
         service = self._service
         limits = service.connection_limits
         health = service.store.health()
@@ -253,7 +253,7 @@ def _savings(routed: Mapping[str, float]) -> Values:
 
 
 def _shared_values(service: Service) -> Values:
-    """Return what all workers read from the store and from files; may block."""
+    """Values of the whole gateway, from the store and from files; may block."""
     # of several sources of a model and step, the one that drifts most
     drifts = [row for row in service.drift_report() if row.drift_z is not None]
     drifts.sort(key=lambda row: (row.drifting, abs(row.drift_z or 0)))
@@ -274,7 +274,7 @@ def _shared_values(service: Service) -> Values:
 
 
 def _comparison(observations: Observations) -> Values:
-    """Return how often the cascade differs from slow."""
+    """How often the cascade differs from slow."""
     values: Values = {"odar_fallback": {(): observations.fallback_at is not None}}
     try:
         comparison = observations.comparison()

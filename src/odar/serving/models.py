@@ -51,14 +51,14 @@ class ServedModels:
         self._started = int(time.time())
 
     async def listed(self, key: Key) -> list[str]:
-        """Return the name of every model that this key can use and whose server answers."""
+        """The name of every model that this key can use and whose server answers."""
         await self._check_providers()
         names = [*DIAL_MODELS, *(name for name, path in PATH_MODELS.items() if key.allows_path(path))]
         names += [name for name, provider in self._usable.items() if provider not in self._unreachable]
         return [name for name in names if key.models is None or name in key.models]
 
     def entry(self, name: str) -> dict[str, Any]:
-        """Return what SDKs read, and by what a client may choose a model (SPEC 11.3).
+        """A model as SDKs read it, with the properties by which a client may choose it (SPEC 11.3).
 
         ODAR's own models have all roles in the cascade.
         """
@@ -87,7 +87,7 @@ class ServedModels:
         }
 
     def is_usable(self, name: str) -> bool:
-        """Return whether a model of the catalogue can be used: its provider is configured and has its key."""
+        """Whether a model of the catalogue can be used: its provider is configured and has its key."""
         card = self._settings.card(name)
         provider = self._settings.providers.get(card.provider)
         if provider is None or card.provider not in self._configured:
@@ -131,9 +131,9 @@ class ServedModels:
 
 
 def configured_providers(settings: Settings) -> set[str]:
-    """Return the providers that clients can use, out of all in the catalogue.
+    """The names of the providers of the catalogue that clients can use.
 
-    The settings name it, define a model of it or use it for an agent, or its API key is set.
+    A provider is one of them if the settings name it, one of its models is defined or used, or its API key is set.
     """
     names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
     found = {settings.card(name).provider for name in names}

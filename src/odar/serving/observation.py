@@ -8,7 +8,8 @@ are asked too: how often all agents agree gives their skills (SPEC 9.3).
 (An `odar.observer.Observer` is something else: it receives an event for every step of a question.)
 
 No client waits for this work, and no failure of it reaches a client: it begins after the reply was sent, in a
-bounded queue with few tasks, within a budget that is reserved before each call, and breakers ignore it.
+bounded queue with few tasks, within a budget that is reserved before each call, and its failures do not open
+circuit breakers.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Call, Candidate, Query, 
 
 LOG = logging.getLogger("odar.observe")
 MAX_TASKS = 4
-"""Maximum number of questions that are observed at a time."""
+"""Maximum number of questions that are observed at once."""
 PAUSE_S = 0.4
 """Pause of a task after each question: at most ten a second, each 5 ms of CPU, so that requests do not wait."""
 MAX_QUEUED = 200
@@ -73,7 +74,7 @@ class TrafficObserver:
         """Questions that were chosen and not observed: queue, budget, failed."""
 
     def passes_through(self, key_id: str) -> bool:
-        """Return whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
+        """Whether a key's requests go to slow: observation is enabled, or the cascade fell back to it."""
         return self._settings.enabled or self._store.observations.fell_back(key_id)
 
     def offer(self, record: Record) -> None:
@@ -247,7 +248,7 @@ class TrafficObserver:
         return self._odar.agents.plain_team(limited, self._slow_model, ledger)
 
     def _worst_usd(self, query: Query) -> float:
-        """Return the most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
+        """The most that observing a question costs: the longest walk, all cheap agents, and slow twice."""
         _, longest = walk_needs(self._odar, query, AskOptions(), priced=True)[0]
         usd = self._odar.agents.team(query, self._odar.agents.ledger()).worst_usd()
         again = self._plain_team(query).worst_usd()

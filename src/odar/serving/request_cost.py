@@ -38,14 +38,14 @@ def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) ->
 
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:
-    """Return the query with a limit on the answer, so that its cost is bounded."""
+    """The query with a limit on the answer, so that its cost is bounded."""
     if query.parameters.max_tokens is not None:
         return query
     return dataclasses.replace(query, parameters=dataclasses.replace(query.parameters, max_tokens=max_tokens))
 
 
 def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -> list[tuple[Walk, Need]]:
-    """Return what each walk needs at most, the most expensive first; `priced` if money is limited.
+    """The maximum cost of each walk, the most expensive first; in dollars only if `priced`.
 
     Raises:
         ApiError: 403 if money is limited and a price is unknown.
@@ -78,7 +78,7 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
 
 
 def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
-    """Return what one call of an agent needs at most, whichever of its models answers."""
+    """The maximum cost of one call of an agent, whichever of its models answers."""
     card, *fallbacks = team.models(ask.agent)
     max_tokens = team.request_template(ask.agent).sampling.max_tokens or 0
     drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0

@@ -34,7 +34,7 @@ LOG = logging.getLogger("odar.serving")
 NOTICE_S = 1.0
 """Seconds between the 503 of /readyz and closing the listening socket."""
 _PRECEDENCE_S = 0.001
-"""Seconds that a connection is left to workers with fewer."""
+"""Seconds for which a connection is left to workers that have fewer."""
 IDLE_TIMEOUT_S = 30
 """Seconds that a connection can stay open between requests."""
 # parameters of glibc's mallopt
@@ -42,7 +42,7 @@ _MMAP_THRESHOLD = -3
 _ARENA_MAX = -8
 _MMAP_THRESHOLD_BYTES = 256 * 2**10
 _TRIM_TICKS = 50
-"""Tenths of a second between two looks at the memory."""
+"""Tenths of a second between checks of the memory."""
 _TRIM_BYTES = 32 << 20
 """Growth of the memory since the start above which freed parts of it are returned."""
 
@@ -66,14 +66,14 @@ def trim_memory() -> None:
 
 
 def resident_bytes() -> int:
-    """Return the memory of this process; 0 where the system does not tell."""
+    """The resident memory of this process; 0 if the system does not report it."""
     with suppress(OSError):
         return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def _on_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log an error that no task handles; those of full tables of files say what to do."""
+    """Log an error that no task handles, with the remedy if no file descriptor is left."""
     error = context.get("exception")
     if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
         LOG.error("no connection can be accepted: %s (%d); raise ulimit -n", error.strerror, descriptor_limit())
@@ -210,7 +210,7 @@ class DrainingServer(uvicorn.Server):
 
 
 def make_server(app: Starlette, gateway: GatewaySettings) -> DrainingServer:
-    """Return a server for an application of `create_app`."""
+    """A server for an application of `create_app`."""
     return_freed_memory()  # before the difficulty models are loaded
     raise_descriptor_limit()
     service = app.state.service

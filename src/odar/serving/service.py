@@ -1,4 +1,4 @@
-"""The gateway without HTTP: the parts that all endpoints share, what a request may ask, and what is kept of it."""
+"""The gateway without HTTP: the parts that all endpoints share, the rights of a request, and its record."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ class Service:
         """For counting tokens, and for decisions without a call."""
         self.sessions = self.workers.sessions
         self.sessions.stored = store.sessions
-        self.sessions.explicit = {name for name, each in settings.providers.items() if each.kind == "anthropic"}
+        anthropic = {name for name, provider in settings.providers.items() if provider.kind == "anthropic"}
+        self.sessions.explicit_caches = anthropic
         self.connection_limits = ConnectionLimits(workers=self.workers)
         self.breakers: dict[str, Breaker] = {}
         self.odar = Odar(settings, guard=self._open_breaker, **engine_options)
@@ -81,7 +82,7 @@ class Service:
             raise SettingsError("observe.enabled and observe.share need a store; set store.enabled = true")
 
     async def status_lines(self) -> list[str]:
-        """Return a line for each agent, its model answers or why not, and one if questions are observed."""
+        """A line for each agent (whether its model answers, or why not), and one if questions are observed."""
         lines = []
         for agent, (card, *_) in self.odar.agents.cards.items():
             try:
@@ -92,13 +93,13 @@ class Service:
         if share := self.settings.observe.used_share:
             slow = self.settings.slow.model
             slow_answers = self.traffic_observer.passes_through(EVERY_KEY)
-            who, other = (slow, "the cascade") if slow_answers else ("the cascade", slow)
-            most = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
-            lines.append(f"{who} answers; a share of {share:g} is answered by {other} too, {most}")
+            agents = (slow, "the cascade") if slow_answers else ("the cascade", slow)
+            budget = f"for at most ${self.settings.observe.budget_usd_day:g} a day (odar observe)"
+            lines.append(f"{agents[0]} answers; a share of {share:g} is answered by {agents[1]} too, {budget}")
         return lines
 
     def route(self, request: ChatRequest, key: Key) -> AskOptions:
-        """Return the engine's options for a request; raise ApiError if the key or the model does not allow it."""
+        """The engine's options for a request; raises ApiError if the key or the model does not allow it."""
         name = request.model
         extras = request.extras
         if key.models is not None and name not in key.models:
@@ -128,7 +129,7 @@ class Service:
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
 
     def _passes_through(self, model: str, key: Key) -> bool:
-        """Return whether a request to one of ODAR's models goes to slow unchanged; keys must allow a slow call."""
+        """Whether a request to one of ODAR's models goes to slow unchanged, as far as the key allows slow calls."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
         return routed and key.allows_path(Route.MEDIUM) and self.traffic_observer.passes_through(key.id)
 
@@ -159,7 +160,7 @@ class Service:
         self.traffic_observer.offer(record)
 
     def drift_report(self) -> list[DriftReport]:
-        """Return the served energies of each model; can read a file."""
+        """The served energies of each model; may read a file."""
         return self.odar.alignment.report(self.odar.agents.prompt_steps())
 
     async def close(self) -> None:
@@ -176,7 +177,7 @@ class Service:
 
 
 def scoped_dial(requested: Dial | None, key: Key) -> tuple[Dial | None, str]:
-    """Return the dial of a request, and the scope of the requests that meet its target together.
+    """The dial of a request, and the scope of its target: requests of one scope meet it on average.
 
     A key's target is a limit: its requests can have a lower target of the same kind, but no other dial.
     """

@@ -35,7 +35,7 @@ _HEAD = struct.Struct("<16s8sdII")
 """Digests of session and API key, time of the last answer, checksum and length of the state that follows."""
 _SLOT_BYTES = 1024
 _WAYS = 4
-"""Slots in which a key can be."""
+"""Slots in which a session can be."""
 
 
 class StoredSessions:
@@ -57,14 +57,14 @@ class StoredSessions:
                 self._unsaved[key.hex()] = state, at
 
     def get(self, key: bytes) -> bytes | None:
-        """Return the last state of a session that a gateway stored; None while the database fails."""
+        """The last state of a session that a gateway stored; None while the database fails."""
         if self._is_down:
             return None
         with self._database.read() as connection:
             return connection.scalar(select(sessions.c.state).where(sessions.c.id == key.hex()))
 
     def write(self) -> None:
-        """Write what waits; an older state never replaces a newer one."""
+        """Write the queued states; an older state never replaces a newer one."""
         with self._lock:
             batch, self._unsaved = self._unsaved, {}
         if not batch:
@@ -91,8 +91,9 @@ class StoredSessions:
 class SessionTable:
     """Sessions by their digests, in memory that processes share if it is made before they are forked.
 
-    There are no locks: a state that is not whole, because two processes wrote to its slot, has a wrong checksum and
-    counts as missing. A session takes the place of an older one of the same API key, if there is one.
+    A set-associative cache: the digest selects a set of four slots. There are no locks: if two processes write to
+    one slot at once, its checksum is wrong and the session counts as missing. A new session replaces an older one
+    of the same API key, if the set has one.
 
     Args:
         size: largest number of sessions, rounded up to a multiple of four.
@@ -104,12 +105,12 @@ class SessionTable:
         self._sets = max(1, -(-size // _WAYS))
         self._memory = mmap.mmap(-1, self._sets * _WAYS * _SLOT_BYTES)
         self.stored: StoredSessions | None = None
-        """Those of other machines too, which `find` then reads."""
-        self.explicit: Collection[str] = ()
+        """Sessions of other machines, which `find` reads too; None if there are none."""
+        self.explicit_caches: Collection[str] = ()
         """Providers whose cache keeps only what a request marks."""
 
     def find(self, query: Query, headers: Iterable[tuple[bytes, bytes]] = (), key_id: str = "") -> SessionRequest:
-        """Return a request as the next of its session, or as the first of a new one; can read the database."""
+        """The request as the next of its session, or as the first of a new one; may read the database."""
         # what identifies the session: its name if it has one, else its beginning
         name = next((value for header, value in headers if header in _SESSION_HEADERS and value.strip()), b"")
         client = repr((key_id, name, "" if name else query.parameters.user)).encode()
@@ -130,7 +131,7 @@ class SessionTable:
     def save(self, request: SessionRequest, trace: Trace, key_id: str = "") -> None:
         """Keep the state of a session after an answer."""
         now = self._clock()
-        state = msgspec.msgpack.encode(request.after(trace, now, self.explicit))
+        state = msgspec.msgpack.encode(request.after(trace, now, self.explicit_caches))
         owner = hashlib.blake2b(key_id.encode(), digest_size=8).digest()
         if len(state) <= _SLOT_BYTES - _HEAD.size:
             self._write(request.key, owner, state, now)
@@ -148,7 +149,7 @@ class SessionTable:
         self._memory[offset : offset + len(head) + len(state)] = head + state
 
     def _slots(self, key: bytes) -> Iterable[tuple[int, bytes, bytes, float]]:
-        """Yield the place, key, owner and time of each slot in which a key can be."""
+        """Yield offset, key, owner and time of each slot in which a session can be."""
         first = int.from_bytes(key[:8], "little") % self._sets * _WAYS
         for slot in range(first, first + _WAYS):
             stored, owner, used, *_ = _HEAD.unpack_from(self._memory, slot * _SLOT_BYTES)
@@ -164,7 +165,7 @@ class SessionTable:
 
 
 def _digests(messages: Sequence[Message], scope: bytes) -> tuple[bytes, bytes]:
-    """Return digests of the client's messages before the model's last turn (empty if it had none), and of all.
+    """Digests of the client's messages before the model's last turn (empty if it had none), and of all.
 
     The model's messages are left out: clients change their format, and they follow from the rest.
     """

@@ -29,7 +29,7 @@ LOG = logging.getLogger("odar.serving")
 T = TypeVar("T")
 
 _REFRESH_S = 1.0
-"""Seconds between two looks for changes by other processes."""
+"""Seconds between checks for changes by other processes."""
 _SWEEP_S = 3600.0
 _MAX_WAIT_S = 2.0
 """Longest time to wait for a trace that another process may be about to write."""
@@ -71,7 +71,7 @@ class Store:
         return self._writer.put(record) if self.settings.enabled else False
 
     def health(self) -> Health:
-        """Return the state of the store; does not access the disk."""
+        """The state of the store, without accessing the disk."""
         return self._writer.health()
 
     async def flush(self) -> bool:
@@ -87,7 +87,7 @@ class Store:
         return all(done)
 
     async def get(self, trace_id: str) -> dict[str, Any]:
-        """Return one trace with its document and feedback; raise UnknownName if there is none."""
+        """One trace with its document and feedback; raises UnknownName if there is none."""
         return await self._after_flush(partial(self.archive.get, trace_id))
 
     async def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
@@ -95,7 +95,7 @@ class Store:
         await self._after_flush(partial(self.archive.mark, trace_id, correct, note, by))
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Run work on the database in a thread of the store: those of the event loop parse bodies of questions."""
+        """Run work on the database in the store's own threads, because the event loop's parse request bodies."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _after_flush(self, work: Callable[[], T]) -> T:
@@ -129,8 +129,7 @@ class Store:
     def _refresh_keys(self) -> None:
         """Load the keys if they changed.
 
-        If the database was emptied, replaced or deleted, the old keys are no longer accepted; the loss of one that
-        is deleted or damaged is logged.
+        If the database was emptied, replaced or deleted, the old keys are no longer accepted.
         """
         try:
             self._database.reopen_if_replaced()

@@ -35,14 +35,14 @@ _SNAPSHOT_BYTES = 1 << 20
 _HEAD = struct.Struct("<II")
 """Length and checksum of a snapshot."""
 _RESTART_PAUSE_S = 1.0
-"""Pause before a worker is replaced that did not get ready."""
+"""Pause before replacing a worker that ended before it was ready."""
 STARTED, READY, LEAVING = 1, 2, 3
-"""States of a worker: no error in its settings, so that others can be started; ready; accepts no connections."""
+"""States of a worker: its settings are valid, so others can be started; ready; accepts no more connections."""
 _CANNOT_FORK = not hasattr(os, "fork")
 
 
 def worker_count(settings: Settings) -> int:
-    """Return `gateway.workers`; by default one per core up to four, or one if a model runs in this process."""
+    """`gateway.workers`; by default one per core up to four, or one if a model runs in this process."""
     chosen = settings.gateway.workers
     names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
     local = sorted(name for name in names if settings.providers[settings.card(name).provider].kind == "local")
@@ -56,9 +56,9 @@ def worker_count(settings: Settings) -> int:
 
 
 class Workers:
-    """What one worker knows of all: memory that they share. A gateway without workers is the only one.
+    """Memory that the workers of a gateway share; a gateway without child processes counts as its only worker.
 
-    Each worker writes only its own places, so no locks are needed.
+    Each worker writes only its own entries, so no locks are needed.
     """
 
     def __init__(self, count: int = 1, sessions: int = 0) -> None:
@@ -66,9 +66,9 @@ class Workers:
         self.number = 0
         """Which of the workers this process is."""
         self.is_first = True
-        """Whether it speaks for all at the start: number 0, unless it replaces another."""
+        """Whether this worker prints the start-up messages: number 0, unless it replaces another."""
         self.lifeline: int | None = None
-        """A pipe that is closed when the parent ends; None without workers."""
+        """A pipe that is closed when the parent ends; None without child processes."""
         self.sessions = SessionTable(sessions)
         self._id = secrets.token_hex(8)
         self.in_flight = _shared_integers(count)
@@ -85,13 +85,13 @@ class Workers:
 
     @property
     def fewest_connections(self) -> int:
-        """Connections of the worker that has fewest, of those that accept any."""
+        """The lowest number of connections of any worker that accepts connections."""
         counts = zip(self.connections, self.states, strict=True)
         return min((count for count, state in counts if state == READY), default=0)
 
     @property
     def stopping(self) -> bool:
-        """Whether all workers are to stop, not only this one; always without workers."""
+        """Whether all workers are to stop, not only this one."""
         return self.count == 1 or bool(self._flags[0])
 
     def stop(self) -> None:
@@ -108,13 +108,13 @@ class Workers:
         self.states[self.number] = state
 
     def publish(self, snapshot: bytes) -> None:
-        """Show a snapshot to the other workers; one that is too large is not shown."""
+        """Show a snapshot to the other workers, unless it is too large."""
         if self._snapshots and len(snapshot) <= _SNAPSHOT_BYTES - _HEAD.size:
             head = _HEAD.pack(len(snapshot), zlib.crc32(snapshot))
             self._snapshots[self.number][: _HEAD.size + len(snapshot)] = head + snapshot
 
     def snapshot(self, number: int) -> bytes | None:
-        """Return the last snapshot of a worker, or of its predecessor; None if there is none."""
+        """The last snapshot of a worker, or of its predecessor; None if there is none."""
         if not self._snapshots:
             return None
         memory = self._snapshots[number]

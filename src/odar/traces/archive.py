@@ -36,13 +36,13 @@ _position = tuple_(traces.c.started_at, traces.c.id)
 
 
 class Archive:
-    """Reads the store. Every call is one short transaction; call it outside the event loop."""
+    """Reads and marks stored traces, in short transactions. Call it outside the event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def page(self, wanted: Filter | None = None, after: str | None = None, limit: int = 50) -> dict[str, Any]:
-        """Return `traces` without documents, newest first, with the beginning of the question if it was stored.
+        """`traces` without documents, newest first, with the beginning of the question if it was stored.
 
         `next` of a page is `after` of the following one; None on the last page.
         """
@@ -60,7 +60,7 @@ class Archive:
         return {"traces": rows[:limit], "next": last and f"{last['started_at']}_{last['id']}"}
 
     def full_id(self, prefix: str) -> str:
-        """Return the id of the trace whose id begins with this prefix; raise UnknownName for none or several."""
+        """The id of the trace whose id begins with this prefix; raises UnknownName for none or several."""
         query = select(traces.c.id).where(has_prefix(prefix)).order_by(traces.c.id).limit(_CANDIDATES_SHOWN)
         with self._database.read() as connection:
             ids = list(connection.scalars(query)) if prefix else []
@@ -69,7 +69,7 @@ class Archive:
         return str(ids[0])
 
     def get(self, trace_id: str, read: Callable[[str], Any] = load_json) -> dict[str, Any]:
-        """Return one trace with its `document`, as `read` returns it, and `feedback`.
+        """One trace with its `document`, as `read` returns it, and `feedback`.
 
         Raises:
             UnknownName: there is none.
@@ -111,7 +111,7 @@ class Archive:
                 )
 
     def response_items(self, response_id: str, key_id: str) -> str | None:
-        """Return the conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
+        """The conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
         chain = _chain(response_id, key_id)
         query = select(chain.c.previous, responses.c.added).join(responses, responses.c.id == chain.c.id)
         with self._database.read() as connection:
@@ -145,7 +145,7 @@ class Archive:
 
 
 def _chain(response_id: str, key_id: str) -> CTE:
-    """Return the ids of a stored response and of those that it continues; `depth` counts from the last."""
+    """The ids of a stored response and of those that it continues; `depth` counts from the last."""
     c = responses.c
     last = select(c.id, c.previous, literal(0).label("depth")).where(c.id == response_id, c.key_id == key_id)
     chain = last.cte("chain", recursive=True)

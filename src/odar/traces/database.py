@@ -281,7 +281,7 @@ class Database:
         self.close()
 
     def _file_id(self) -> tuple[int, int] | None:
-        """Return device and inode of an SQLite file; None if it is missing, and for PostgreSQL."""
+        """Device and inode of an SQLite file; None if it is missing, and for PostgreSQL."""
         if not self.is_sqlite:
             return None
         try:
@@ -370,7 +370,7 @@ class Database:
 
 
 def database_url(settings: StoreSettings) -> URL:
-    """Return the URL of the database in SQLAlchemy's form.
+    """The URL of the database in SQLAlchemy's form.
 
     >>> database_url(StoreSettings(url="/tmp/odar.db")).render_as_string()
     'sqlite:////tmp/odar.db'
@@ -420,7 +420,7 @@ def create_tables(connection: Connection, name: str) -> None:
 
 
 def schema_version(connection: Connection) -> int:
-    """Return the version of the tables; 0 for an empty database."""
+    """The version of the tables; 0 for an empty database."""
     if not inspect(connection).has_table("meta"):
         return 0
     version = connection.scalar(select(meta.c.value).where(meta.c.name == "schema"))
@@ -439,5 +439,5 @@ def add_spending(connection: Connection, key_id: str, day: str, requests: int, u
 
 
 def upsert(connection: Connection) -> Callable[..., postgresql.Insert] | Callable[..., sqlite.Insert]:
-    """Return the INSERT of this database that can update a row that exists."""
+    """The INSERT of this database that can update a row that exists."""
     return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert

@@ -1,4 +1,4 @@
-"""Which stored traces are wanted: conditions as a client writes them, and as SQL."""
+"""Conditions on stored traces, as a client writes them and as SQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PathName = Literal["simple", "medium", "hard", "direct"]
 Status = Literal["ok", "error", "cancelled"]
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 Mark = Literal["right", "wrong", "none"]
-"""What was said of an answer; "none" for answers without a mark."""
+"""The feedback on an answer; "none" for answers without feedback."""
 Text = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00]*\Z")]
 Number = Annotated[float, msgspec.Meta(ge=-1e300, le=1e300)]  # neither infinite nor NaN
 
@@ -49,7 +49,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def utc_or_error(text: str) -> str:
-    """Return a user's time as UTC: ISO 8601, or "36h" for 36 hours ago; raise InputError if it is neither."""
+    """A user's time as UTC: ISO 8601, or "36h" for 36 hours ago; raises InputError if it is neither."""
     try:
         if match := re.fullmatch(r"(\d+)([mhdw])", text):
             span = timedelta(**{_UNITS[match[2]]: int(match[1])})
@@ -60,7 +60,7 @@ def utc_or_error(text: str) -> str:
 
 
 def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
-    """Return the filter as SQL; None matches every trace."""
+    """The filter as SQL conditions; None matches every trace."""
     c = traces.c
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
         "since": lambda value: c.started_at >= utc_or_error(value),
@@ -82,7 +82,7 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
 
 
 def has_prefix(prefix: str) -> ColumnElement[bool]:
-    """Return the condition as a range, which uses the index; LIKE would read every id."""
+    """A condition on the id, as a range: it uses the index, and LIKE would read every id."""
     return and_(traces.c.id >= prefix, traces.c.id < prefix + "\U0010ffff")
 
 

@@ -56,7 +56,7 @@ class Observation:
 
 
 def cascade_id(settings: Settings) -> str:
-    """Return an identifier of what is observed: observations of other agents or another dial are not mixed."""
+    """A hash of the agents and the dial, so that observations of different cascades are not mixed."""
     agents = [(name, settings.agent(name)) for name in settings.agent_names]
     routing = (settings.policy, settings.routing.stages, str(settings.dial()))
     text = repr((agents, routing, settings.prompts, settings.calibration))
@@ -84,9 +84,9 @@ class Observations:
     def add(self, row: Observation, at_most_differ: float | None = None) -> Differences | None:
         """Store an observation; return the comparison if it makes the cascade fall back to slow.
 
-        A key's own questions decide about itself. The cascade falls back for all keys if the others' questions show
-        the same whichever key is left out, so that no key decides about others. Exactly one process is told so.
-        None as `at_most_differ`, the excess above which slow answers, never falls back.
+        It falls back for a key if that key's questions exceed `at_most_differ`. It falls back for all keys if all
+        questions together exceed it, and still do without any single key, so that no key decides about others.
+        Only one process gets the comparison of a fallback. None as `at_most_differ` never falls back.
         """
         texts = ("kind", "stages", "question", "slow_answer", "cascade_answer")
         values = {**asdict(row), "cascade": self._cascade}
@@ -165,7 +165,7 @@ class Observations:
     def report(
         self, since: str | None = None, key_id: str | None = None, step: str = "day", examples: int = 0
     ) -> dict[str, Any]:
-        """Return what the cascade would have saved and how often it agrees with slow.
+        """What the cascade would have saved, and how often it agrees with slow.
 
         The series is by `step` (day, hour or minute); up to `examples` questions with differing answers are shown.
         """
@@ -235,7 +235,7 @@ def _share(count: int, of: int) -> dict[str, Any]:
 
 
 def agreement_lines(report: Mapping[str, Any]) -> list[str]:
-    """Return how much more often the cascade differs from slow than slow itself, and the fallback if any."""
+    """How much more often the cascade differs from slow than slow from itself, and the fallback if any."""
     excess = report["excess"]
     if excess["mean"] is None:
         text = "slow was not asked twice yet, so how often it differs from itself is unknown"
@@ -249,7 +249,7 @@ def agreement_lines(report: Mapping[str, Any]) -> list[str]:
 
 
 def settings_lines(settings: Settings) -> str:
-    """Return lines for odar.toml with which the observed cascade answers, and is checked against slow."""
+    """Lines for odar.toml that make the observed cascade answer, and compare a share of its answers with slow."""
     lines = [f'policy = "{settings.policy}"', *settings.agent_lines(), ""]
     share = f"share = {LIVE_SHARE}  # of the questions are also answered by slow"
     lines += ["[routing]", f"dial = {json.dumps(settings.routing.dial)}", "", "[observe]", share]
@@ -258,7 +258,7 @@ def settings_lines(settings: Settings) -> str:
 
 
 def interval_text(interval: Mapping[str, Any]) -> str:
-    """Return a share with its bounds.
+    """A share with its bounds.
 
     >>> interval_text({"mean": 0.925, "low": 0.9, "high": 0.95})
     '92.5% [90.0, 95.0]'

@@ -38,7 +38,7 @@ def count_slow_calls(calls: Iterable[Call]) -> int:
 
 
 def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | None:
-    """Return whether the answer given differs from the fast agent's; None unless it and another agent answered."""
+    """Whether the final answer differs from the fast agent's; None unless fast and another agent answered."""
     fast = next((i for i, candidate in enumerate(candidates) if candidate.agent == FAST), None)
     if fast is None or len({candidate.agent for candidate in candidates}) < 2:
         return None
@@ -47,7 +47,7 @@ def changed_by_others(candidates: Sequence[Candidate], winner: int) -> bool | No
 
 
 def routed_sums(trace: Trace) -> dict[str, float]:
-    """Return what an answered question adds to the sums of `savings`; nothing if the caller chose path or model."""
+    """What an answered question adds to the sums of `savings`; empty if the caller chose path or model."""
     if trace.plan.forced or path_name(trace.plan, trace.decisions) not in _ROUTED:
         return {}
     cost = finite_or_none(trace.spend.cost_usd)
@@ -66,7 +66,7 @@ def routed_sums(trace: Trace) -> dict[str, float]:
 
 
 def savings(sums: Mapping[str, float]) -> dict[str, Any]:
-    """Return the savings against always asking the slow agent, and a warning if that costs less.
+    """The savings against always asking the slow agent, and a warning if that costs less.
 
     Dollars are None if no question has a known cost and baseline; `unpriced` is the number of questions left out.
 
@@ -109,7 +109,7 @@ def savings(sums: Mapping[str, float]) -> dict[str, Any]:
 
 
 def overview(connection: Connection, conditions: Conditions, step: str = "day") -> dict[str, Any]:
-    """Return figures over the traces that meet the conditions.
+    """Figures over the traces that meet the conditions.
 
     Returns:
         `queries`, `errors`, `degraded`, `calls`, `calls_per_query`, `cost_usd` of the queries with a known cost,
@@ -140,7 +140,7 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
 
 
 def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
-    """Return warnings for the operator: ODAR costs more than it saves, unknown prices, answers cut off."""
+    """Warnings for the operator: ODAR costs more than it saves, unknown prices, answers cut off."""
     counts = {agent: (each["answers"], each["cut_off"]) for agent, each in figures["cut_off"].items()}
     limits = {agent: settings.agent(agent).max_tokens for agent in settings.agent_names}
     warnings = [figures["savings"]["warning"]] if figures["savings"]["warning"] else []
@@ -155,7 +155,7 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
 
 
 def moment(time: ColumnElement[str], step: str) -> ColumnElement[str]:
-    """Return the day, hour or minute of a time."""
+    """The day, hour or minute of a time."""
     # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
     return func.substr(time, literal_column("1"), literal_column(str(STEPS[step])))
 
@@ -170,9 +170,8 @@ def _priced_total(value: ColumnElement[Any], *conditions: ColumnElement[bool]) -
 
 _PATH = func.coalesce(traces.c.path, literal_column("'none'")).label("path")
 """The path, or "none" for questions that failed before one was chosen."""
-_IS_PRICED = and_(
-    traces.c.cost_usd.is_not(None), traces.c.baseline_usd.is_not(None)
-)  # such a question was answered
+_IS_PRICED = and_(traces.c.cost_usd.is_not(None), traces.c.baseline_usd.is_not(None))
+"""Both costs are known; failed questions have no baseline."""
 _SUMS: dict[str, ColumnElement[Any]] = {
     "queries": func.count(),
     "calls": func.sum(traces.c.calls),
@@ -188,7 +187,7 @@ _ROUTED_SUMS: dict[str, ColumnElement[Any]] = {
     "compared": func.count(traces.c.changed),
     "changed": func.count(case((traces.c.changed, 1))),
 }
-"""Those of `savings`, besides `calls`."""
+"""The sums that `savings` needs, except `calls`."""
 _CELL_SUMS = _ROUTED_SUMS | {
     "degraded": func.count(case((traces.c.degraded, 1))),
     "errors": func.count(case((traces.c.status == ERROR, 1))),
@@ -200,7 +199,7 @@ _CELL_SUMS = _ROUTED_SUMS | {
 def grouped(
     connection: Connection, conditions: Conditions, *groups: ColumnElement[Any], **sums: ColumnElement[Any]
 ) -> list[dict[str, Any]]:
-    """Return sums over the rows that meet the conditions, for each group of rows that have the same values."""
+    """Sums over the rows that meet the conditions, for each group of rows that have the same values."""
     query = select(*groups, *(value.label(name) for name, value in sums.items())).where(*conditions)
     rows = [dict(row) for row in connection.execute(query.group_by(*groups)).mappings()]
     # not in SQL: databases sort NULL and letters differently
@@ -243,7 +242,7 @@ def _cut_off(connection: Connection, conditions: Conditions) -> dict[str, dict[s
 def _latencies(
     connection: Connection, conditions: Conditions, counts: Mapping[str, int]
 ) -> dict[str, dict[str, float | None]]:
-    """Return percentiles of the latency by nearest rank, for each path."""
+    """Percentiles of the latency by nearest rank, for each path."""
     rank = func.row_number().over(partition_by=traces.c.path, order_by=traces.c.seconds).label("rank")
     ranked = select(_PATH, traces.c.seconds, rank).where(*conditions).subquery()
     # Fetch only these ranks; a rank that only another path needs is fetched too, and ignored.

@@ -53,7 +53,7 @@ class Unanswered:
     """UTC, ISO 8601."""
     profile: str
     plan: Plan | None = None
-    """None if the request failed before its end, or needs no plan, as embeddings."""
+    """None if the request failed before it was planned, or needs no plan, such as embeddings."""
     decisions: tuple[Decision, ...] = ()
     candidates: tuple[Candidate, ...] = ()
     calls: tuple[Call, ...] = ()
@@ -66,7 +66,7 @@ class Record:
     """A question, its trace and its HTTP request, if any: metrics, log, store and replies show parts of it."""
 
     query: Query | None
-    """The prompts; None if the request could not be read."""
+    """The question; None if the request could not be read."""
     trace: Trace | Unanswered
     key_id: str = ""
     """The API key that asked; empty without keys."""
@@ -77,7 +77,7 @@ class Record:
     """The error without its message, which may quote the request."""
     # The other fields describe a request to the gateway.
     endpoint: str = ""
-    """Such as chat.completions; empty for other questions."""
+    """Such as chat.completions; empty for questions from the library or the command line."""
     model: str = ""
     """The name in the request."""
     http_status: int = 200
@@ -102,20 +102,20 @@ class Record:
         return DIRECT if self.status == OK else None
 
     def memory_bytes(self) -> int:
-        """Return the approximate size in memory, in constant time per candidate."""
+        """The approximate size in memory, in constant time per candidate."""
         query = self.query or _NO_QUERY
         images = sum(len(image.data) for image in query.images)
         texts = sum(len(c.text) + _TOKEN_BYTES * len(c.tokens) for c in self.trace.candidates)
         return 2048 + len(query.text) + images + texts
 
     def without_conversation(self) -> Record:
-        """Return the record as it is stored: without earlier turns and tools, to free their memory."""
+        """A copy for the store, without earlier turns and tools, so that their memory can be freed."""
         query = self.query or _NO_QUERY
         parameters = ChatParameters(max_tokens=query.parameters.max_tokens)
         return replace(self, query=Query(query.text, query.images, parameters=parameters))
 
     def without_model_name(self) -> Record:
-        """Return the record without the name of the model, which a client can choose freely."""
+        """A copy without the name of the model, which a client can choose freely."""
         trace = self.trace
         changes: dict[str, Any] = {}
         if trace.plan is not None:
@@ -133,7 +133,7 @@ class Record:
 
 
 def to_utc(moment: str) -> str:
-    """Return a time as UTC text to the millisecond, which sorts by time.
+    """A time in UTC, as text to the millisecond that sorts by time.
 
     >>> to_utc("2026-11-15T12:00:00+02:00"), to_utc("2026-11-15")
     ('2026-11-15T10:00:00.000+00:00', '2026-11-15T00:00:00.000+00:00')
@@ -148,10 +148,11 @@ def finite_or_none(value: float | None) -> float | None:
 
 
 VERSION = 2
+"""Format version of the document."""
 
 
 def to_document(record: Record, *, content: bool) -> dict[str, Any]:
-    """Return the record as plain data; unknown is None."""
+    """The record as plain data; unknown values are None."""
     trace = record.trace
     answered = trace if isinstance(trace, Trace) else None
     candidates = trace.candidates
@@ -187,12 +188,12 @@ def to_document(record: Record, *, content: bool) -> dict[str, Any]:
 
 
 def to_json(document: Mapping[str, Any]) -> str:
-    """Return strict JSON for any parser and any database: unpaired surrogates are escaped."""
+    """Strict JSON for any parser and any database: unpaired surrogates are escaped."""
     return dump_json(document, errors="backslashreplace").decode()
 
 
 def _plain(value: Any) -> Any:
-    """Return dataclasses and enums as plain data, and NumPy numbers as Python numbers."""
+    """Dataclasses and enums as plain data, and NumPy numbers as Python numbers."""
     return msgspec.to_builtins(value, enc_hook=lambda number: number.item())
 
 
@@ -205,7 +206,7 @@ def _answer(candidate: Candidate, content: bool) -> dict[str, Any]:
 
 
 def _degradations(trace: Trace, content: bool) -> list[str]:
-    """Return the degradations; a fault of an answer may name the client's tools and quote the answer."""
+    """The degradations; without `content`, no fault that may quote the answer or name the client's tools."""
     if content:
         return list(trace.degradations)
     faults = {candidate.fault for candidate in trace.candidates if candidate.fault}

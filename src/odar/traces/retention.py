@@ -26,7 +26,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def newest_trace(connection: Connection) -> float | None:
-    """Return the start time of the newest trace, in seconds since 1970; None if there is no trace."""
+    """The start time of the newest trace, in seconds since 1970; None if there is no trace."""
     newest = connection.scalar(select(func.max(traces.c.started_at)))
     return None if newest is None else datetime.fromisoformat(newest).timestamp()
 
@@ -56,7 +56,7 @@ def delete_old_traces(database: Database, days: int, now: datetime) -> bool:
 
 
 def steady_clock() -> float:
-    """Return the seconds of a clock that cannot be set; it includes sleep if the system supports that."""
+    """The seconds of a clock that cannot be set; it includes sleep if the system supports that."""
     boot = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if boot is None else time.clock_gettime(boot)
 
@@ -83,7 +83,7 @@ class TrustedClock:
         self._known = wall() if newest is None else newest
 
     def now(self) -> datetime:
-        """Return the time for deleting: that of the wall clock, or an earlier one while it is not trusted."""
+        """The time for deleting: that of the wall clock, or an earlier one while it is not trusted."""
         wall = self._wall()
         steady = self._steady()
         jump = wall - steady - self._offset

@@ -16,7 +16,7 @@ _WITHOUT_ARTICLE = ("yes/no", "open-ended")
 
 
 def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the story of a question: how it began, each stage with the decision after it, and the answer.
+    """The story of a question: how it began, each stage with the decision after it, and the answer.
 
     Each line has a title (`start`, a stage such as slow*2, or `answer`) and a text. "Likely right"
     is p, the probability that the leading answer is right.
@@ -55,12 +55,12 @@ def _start(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 
 def _cost(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """Return what a stage costs; nothing if prices are only nominal."""
+    """The cost of a stage; empty if prices are only nominal."""
     return "" if plan["nominal"] else f" for {dollars(decision['price_usd'])}"
 
 
 def spend_line(cost_usd: float | None, slow_usd: float | None, unknown: str) -> str:
-    """Return what a question cost, beside one call to the slow model if that is known.
+    """The cost of a question, and of one call to the slow model if that is known.
 
     >>> spend_line(0.0001, 0.0021, "unknown"), spend_line(0.0, 0.0, "unknown")
     ('$0.00010; one call to slow: $0.0021', 'free (local models)')
@@ -72,7 +72,7 @@ def spend_line(cost_usd: float | None, slow_usd: float | None, unknown: str) -> 
 
 
 def dollars(usd: float) -> str:
-    """Return a price with two significant digits.
+    """A price with two significant digits.
 
     >>> dollars(0.0000473), dollars(1.234), dollars(0)
     ('$0.000047', '$1.23', '$0.00')
@@ -81,7 +81,7 @@ def dollars(usd: float) -> str:
 
 
 def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
-    """Return why a stage was asked, or why none was: what the next one costs and gains, if that decided."""
+    """Why a stage was asked, or why the cascade stopped: by cost and gain of the next stage, if known."""
     stops = decision["stage"] is None
     price = decision["price_usd"]
     gain = decision["gain"]
@@ -97,7 +97,7 @@ def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 
 def _answers(document: Mapping[str, Any], stage: int) -> str:
-    """Return the answers to one stage; equal ones are counted."""
+    """The answers to one stage; equal ones are counted."""
     numbers = [i for i, each in enumerate(document["candidates"]) if each["stage"] == stage]
     if not numbers:
         return "no answer"
@@ -118,7 +118,7 @@ def _agreement(document: Mapping[str, Any], stage: int) -> str:
 
 
 def _name(document: Mapping[str, Any], candidate: int) -> str:
-    """Return an answer in short; a letter for each group of equal answers if texts are not stored."""
+    """A short form of an answer; if texts are not stored, a letter for its group of equal answers."""
     final = document["candidates"][candidate].get("final")
     if final is not None:
         return one_line(final, _MAX_ANSWER)

@@ -51,7 +51,7 @@ Row = dict[str, Any]
 
 
 def make_row(record: Record, *, content: bool) -> Row:
-    """Return the record as a row; its texts are there only with `content`."""
+    """The record as a row; with its texts only if `content`."""
     document = to_document(record, content=content)
     trace = record.trace
     spend = trace.spend
@@ -135,7 +135,7 @@ _INSERTS: dict[tuple[str, str], tuple[str, Callable[[dict[str, Any]], Any]]] = {
 
 
 def replace_invalid_chars(text: str | None) -> str | None:
-    """Return the text without NUL and unpaired surrogates, which not every database takes."""
+    """The text with NUL and unpaired surrogates replaced, because not every database accepts them."""
     if text is None or (text.isascii() and "\0" not in text):
         return text
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -215,7 +215,7 @@ class ChatWriter(ReplyWriter):
         return out + DONE
 
     def error_event(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun; no [DONE] follows."""
+        """The event of an error after the stream has begun; no [DONE] follows."""
         return sse_event(openai_body(api_error))
 
     def _head(self, kind: str) -> dict[str, Any]:
@@ -235,13 +235,13 @@ class ChatWriter(ReplyWriter):
         return sse_event({**self._head("chat.completion.chunk"), "choices": [choice], **more})
 
     def _chosen(self, trace: Trace) -> list[Candidate]:
-        """Return up to n of the best candidates, the winner first."""
+        """Up to n of the best candidates, the winner first."""
         if self._parameters.n == 1:
             return [trace.winner]
         return [trace.candidates[i] for i in rank(trace.candidates, trace.verdict)[: self._parameters.n]]
 
     def _choice(self, candidate: Candidate, index: int) -> dict[str, Any]:
-        """Return one choice, with all fields of the message that a provider of this protocol sent."""
+        """One choice, with all fields of the message that a provider of this protocol sent."""
         raw: Mapping[str, Any] = (wire_value(candidate.wire, PROTOCOL) or {}).get("message") or {}
         message = {name: value for name, value in raw.items() if name not in MESSAGE_FIELDS}
         if not raw and (thinking := thinking_of(candidate)):
@@ -255,7 +255,7 @@ class ChatWriter(ReplyWriter):
         return {"index": index, "message": message, "logprobs": logprobs, "finish_reason": candidate.finish}
 
     def _candidate_logprobs(self, candidate: Candidate) -> dict[str, Any] | None:
-        """Return the log-probabilities of a candidate if they were requested and its provider returned them."""
+        """The log-probabilities of a candidate if they were requested and its provider returned them."""
         if (raw := wire_value(candidate.wire, PROTOCOL)) is not None:
             return self._logprobs(raw)
         if self._parameters.top_logprobs is None:

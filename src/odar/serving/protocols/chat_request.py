@@ -41,7 +41,7 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
     target_cost_usd: Annotated[float, Meta(gt=0, description="Mean US dollars of such requests.")] | None = None
 
     def read_dial(self) -> Dial | None:
-        """Return the dial; raise ApiError if it is invalid or given in two forms."""
+        """The dial; raises ApiError if it is invalid or given in two forms."""
         forms = {name: getattr(self, name) for name in DIAL_FIELDS}
         try:
             return Dial.from_options(**forms)
@@ -68,7 +68,7 @@ class RequestBody(Struct, kw_only=True):
         return ChatRequest(self.model, query, self.odar or NO_EXTRAS, bool(self.stream), **more)
 
     def further_fields(self, body: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
-        """Return the fields of the body, except null ones, that its definition does not have."""
+        """The fields of the body that the Struct does not declare, except null ones."""
         known = {*self.__struct_fields__, *ignored}
         return {name: value for name, value in body.items() if name not in known and value is not None}
 
@@ -186,7 +186,7 @@ def to_content(value: Any, where: str) -> Content:
 def read_content(
     content: Content | None, where: str, skip: Collection[str] = ()
 ) -> tuple[str, tuple[Image, ...], tuple[str, ...]]:
-    """Return the text and the images of a message in any protocol, and the types of other parts not in `skip`."""
+    """The text and the images of a message in any protocol, and the types of other parts not in `skip`."""
     if content is None or isinstance(content, str):
         return content or "", (), ()
     texts: list[str] = []
@@ -232,7 +232,6 @@ def _read_part_image(part: Part, where: str) -> Image:
 
 
 def read_stop(stop: str | list[str] | None) -> tuple[str, ...] | None:
-    """Return stop sequences as a tuple; None if the client sent none."""
     if stop is None:
         return None
     return (stop,) if isinstance(stop, str) else tuple(stop)

@@ -37,7 +37,7 @@ def check_image_urls(query: Query, allowed: str) -> None:
 
 
 def is_public(url: str) -> bool:
-    """Return whether the host of a URL is on the public internet, as far as its text shows.
+    """Whether the host of a URL is on the public internet, as far as its text shows.
 
     >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
     [True, False, False, False]
@@ -60,7 +60,7 @@ def is_public(url: str) -> bool:
 
 
 def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return the IP address of a host in any notation that resolvers accept: 127.1, 0x7f000001, 2130706433."""
+    """The IP address of a host in any notation that resolvers accept: 127.1, 0x7f000001, 2130706433."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

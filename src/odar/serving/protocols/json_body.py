@@ -102,7 +102,7 @@ def _schema_of(kind: Any) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _schema_at(kind: Any, path: str) -> dict[str, Any]:
-    """Return the JSON schema at a path such as `.messages[0].role`; empty if there is none."""
+    """The JSON schema at a path such as `.messages[0].role`; empty if there is none."""
     schema, parts = _schema_of(kind)
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
@@ -114,7 +114,7 @@ def _schema_at(kind: Any, path: str) -> dict[str, Any]:
 
 
 def required(value: T | None, where: str) -> T:
-    """Return the value of a field; raise ApiError if it is missing."""
+    """The value of a field; raises ApiError if it is missing."""
     if value is None:
         raise bad_field(where, "is missing")
     return value
@@ -147,12 +147,12 @@ _DECODER = msgspec.json.Decoder(float_hook=_read_number)
 
 
 def parsed_bytes(body: bytes) -> int:
-    """Return how much memory the values of JSON take at most; if they are too many, it is not parsed."""
+    """The maximum memory of the values of JSON; JSON with more than `MAX_VALUES` of them is not parsed."""
     return _VALUE_BYTES * min(_values_upper_bound(body), MAX_VALUES)
 
 
 def _values_upper_bound(body: bytes) -> int:
-    """Return how many values JSON has at most, without looking for strings."""
+    """An upper bound for the number of values: characters inside strings are counted too."""
     return body.count(b"{") + body.count(b"[") + body.count(b",")
 
 

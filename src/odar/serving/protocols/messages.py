@@ -100,7 +100,7 @@ def read_countable(body: Any) -> ChatRequest:
 
 
 def count_tokens(query: Query) -> int:
-    """Return the tokens of a conversation with its tools, counted with cl100k_base for every model.
+    """The tokens of a conversation with its tools, counted with cl100k_base for every model.
 
     >>> count_tokens(Query("Is Paris the capital of France?"))
     11
@@ -203,14 +203,14 @@ _STOP_REASONS = {"length": "max_tokens", "tool_calls": "tool_use", "content_filt
 
 
 def _stop_fields(candidate: Candidate) -> dict[str, Any]:
-    """Return the stop reason and sequence, as sent if the provider is an Anthropic server."""
+    """The stop reason and sequence, as sent if the provider is an Anthropic server."""
     raw = wire_value(candidate.wire, PROTOCOL) or {}
     reason = raw.get("stop_reason") or _STOP_REASONS.get(candidate.finish, "end_turn")
     return {"stop_reason": reason, "stop_sequence": raw.get("stop_sequence")}
 
 
 def usage_of(spend: Spend) -> dict[str, Any]:
-    """Return tokens and cost in US dollars of all calls; None for what a provider did not report."""
+    """Tokens and cost in US dollars of all calls; None for what a provider did not report."""
     usage = spend.usage
     uncached = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
     return {
@@ -279,7 +279,7 @@ class MessageWriter(ReplyWriter):
         return {**head, "model": self._request.model, "content": blocks, **stop, "usage": usage}
 
     def _content_blocks(self, candidate: Candidate) -> list[dict[str, Any]]:
-        """Return an Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
+        """An Anthropic server's content unchanged; for others text, calls, and thinking if requested."""
         if content := (wire_value(candidate.wire, PROTOCOL) or {}).get("content"):
             return list(content)
         blocks = []
@@ -290,7 +290,7 @@ class MessageWriter(ReplyWriter):
         return [*blocks, *map(tool_use, self.tool_calls(candidate))]
 
     def _write_thinking(self, piece: Delta) -> bytes:
-        """Return the events of thinking, its signature, or an encrypted block of it."""
+        """The events of thinking, its signature, or an encrypted block of it."""
         raw = wire_value(piece.wire, PROTOCOL) or {}
         out = b""
         if piece.thinking and (self._shows_thinking or piece.wire is None):

@@ -29,7 +29,7 @@ _PIECE = re.compile(r"(?s).{1,23}\S*\s*")
 
 
 def thinking_of(candidate: Candidate) -> str:
-    """Return the thinking of a model, as far as its server shows it."""
+    """The thinking of a model, if its server reports it."""
     value = candidate.wire.value if candidate.wire is not None else {}
     message = value.get("message") or {}
     if thinking := message.get("reasoning_content") or message.get("reasoning"):
@@ -40,7 +40,7 @@ def thinking_of(candidate: Candidate) -> str:
 
 
 def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") -> dict[str, Any] | None:
-    """Return tokens and cost of all calls in OpenAI's formats; None if a provider did not report its tokens."""
+    """Tokens and cost of all calls in OpenAI's formats; None if a provider did not report its tokens."""
     usage = spend.usage
     if usage.input is None or usage.output is None:
         return None
@@ -55,7 +55,7 @@ def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") ->
 
 
 def plan_headers(plan: Plan | None, decisions: Sequence[Decision], trace_id: str) -> list[tuple[bytes, bytes]]:
-    """Return the headers that are known before the answer; the path only if no other stage can follow."""
+    """The headers that are known before the answer; the path only if no other stage can follow."""
     if plan is None:
         return []
     headers = [(b"x-odar-trace", trace_id.encode()), (b"x-odar-difficulty", b"%.4f" % plan.estimate.difficulty)]
@@ -79,7 +79,7 @@ def answer_headers(answer: Answer) -> list[tuple[bytes, bytes]]:
 
 
 def sse_event(data: Any, name: str = "") -> bytes:
-    """Return a server-sent event.
+    """A server-sent event.
 
     >>> sse_event({"type": "ping"}, "ping")
     b'event: ping\\ndata: {"type":"ping"}\\n\\n'
@@ -109,30 +109,30 @@ class ReplyWriter(ABC):
 
     @abstractmethod
     def body(self, answer: Answer) -> dict[str, Any]:
-        """Return the whole answer."""
+        """The whole answer."""
 
     @abstractmethod
     def keep_alive(self) -> bytes:
-        """Return the event or comment that keeps an idle connection open."""
+        """The event or comment that keeps an idle connection open."""
 
     def begin(self) -> bytes:
-        """Return the events before the first piece."""
+        """The events before the first piece."""
         return b""
 
     @abstractmethod
     def piece(self, piece: Delta) -> bytes:
-        """Return the events of a piece of the answer."""
+        """The events of a piece of the answer."""
 
     @abstractmethod
     def end(self, answer: Answer, *, answered: bool = False) -> bytes:
-        """Return the remaining events: the answer if it is not `answered` yet, finish reason and usage."""
+        """The remaining events: the answer if it is not `answered` yet, finish reason and usage."""
 
     @abstractmethod
     def error_event(self, api_error: ApiError) -> bytes:
-        """Return the event of an error after the stream has begun."""
+        """The event of an error after the stream has begun."""
 
     def tool_calls(self, candidate: Candidate) -> list[ToolCall]:
-        """Return the tool calls; missing ids are filled in, always in the same way."""
+        """The tool calls; missing ids are filled in, always in the same way."""
         calls = enumerate(candidate.tool_calls)
         return [ToolCall(call.id or f"call_{self._trace_id}_{i}", call.name, call.arguments) for i, call in calls]
 
@@ -143,7 +143,7 @@ class ReplyWriter(ABC):
             yield Delta(tool_calls=(call,))
 
     def odar_object(self, answer: Answer) -> dict[str, Any]:
-        """Return the field `odar` of an answer: how it came about."""
+        """The field `odar` of an answer: how it was found, and at what cost."""
         trace = answer.trace
         winner = trace.winner
         reasons = [decision.reason for decision in trace.decisions if decision.reason != STOP]

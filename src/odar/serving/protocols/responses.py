@@ -251,7 +251,7 @@ class ResponseWriter(ReplyWriter):
         return self._response(answer)
 
     def keep_alive(self) -> bytes:
-        """Return an event instead of a comment: Codex disconnects after five minutes without an event."""
+        """An event instead of a comment, because Codex disconnects after five minutes without an event."""
         return self._event("response.in_progress", response=self._response())
 
     def begin(self) -> bytes:
@@ -295,7 +295,7 @@ class ResponseWriter(ReplyWriter):
         return self._event("response.failed", response=self._response() | {"status": "failed", "error": shown})
 
     def _response(self, answer: Answer | None = None) -> dict[str, Any]:
-        """Return the response with the completed items; in progress without an answer."""
+        """The response with the completed items; in progress without an answer."""
         reason = None if answer is None else _INCOMPLETE_REASONS.get(answer.trace.winner.finish)
         status = "in_progress" if answer is None else "completed"
         return {
@@ -374,7 +374,7 @@ def _text_part(text: str) -> dict[str, Any]:
 
 
 def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, Any]:
-    """Return a call in the form of the client's tool: function, function of a namespace, or custom tool."""
+    """A call in the form of the client's tool: function, function of a namespace, or custom tool."""
     head = {"call_id": call.id, "status": status, "name": call.name}
     wires = (wire_value(tool.wire, PROTOCOL) for tool in request.query.parameters.tools if tool.name == call.name)
     tool = next(filter(None, wires), None)
@@ -391,7 +391,7 @@ def _call_item(call: ToolCall, request: ChatRequest, status: str) -> dict[str, A
 
 
 def _custom_tool_input(arguments: str) -> Any:
-    """Return the input of a custom tool; the whole arguments if they are not an object with `input`."""
+    """The input of a custom tool; the whole arguments if they are not an object with `input`."""
     try:
         value = load_json(arguments or "{}")
     except ValueError:
