@@ -66,9 +66,9 @@ def refused(budgets, key, name, *needs) -> KeyRefused:
     return raised.value
 
 
-def settled(budgets, key, *ended) -> None:
+def charge(budgets, key, *ended) -> None:
     for reservation, usd, tokens in ended:
-        budgets.settle(reservation, usd, tokens)
+        budgets.charge(reservation, usd, tokens)
     wait_until(lambda: not budgets._queue)
 
 
@@ -96,7 +96,7 @@ def test_a_settled_request_counts_with_its_actual_cost(replicas):
     error = refused(there, key, "b", Need(0.9))
     assert (error.kind, error.retry_after) == ("budget", 1.0)
     assert "can cost $0.900000" in str(error)
-    settled(here, key, (held, 0.05, 10))
+    charge(here, key, (held, 0.05, 10))
     assert spent(database, key) == (0.05, 0)
     assert reserve(there, key, "b", Need(0.9)).day == DAY
 
@@ -105,7 +105,7 @@ def test_a_repeated_settlement_counts_once(replicas):
     (here, _), _, database = replicas
     key, _ = create_key(database, "ann", budget_day_usd=1)
     held = reserve(here, key, "a", Need(0.5))
-    settled(here, key, (held, 0.5, 1), (held, 0.5, 1))
+    charge(here, key, (held, 0.5, 1), (held, 0.5, 1))
     assert spent(database, key) == (0.5, 0)
 
 
@@ -124,14 +124,14 @@ def test_reservations_of_a_crashed_process_end_with_their_lease(replicas):
     assert refused(there, key, "b", Need(1.0)).kind == "parallel"
     clock.now += 5 + LEASE_GRACE_S + 0.1
     assert reserve(there, key, "b", Need(1.0))
-    settled(here, key, (held, 0.5, 1))  # it was only slow: its cost still counts
+    charge(here, key, (held, 0.5, 1))  # it was only slow: its cost still counts
     assert spent(database, key)[0] == 0.5
 
 
 def test_a_monthly_budget_resets_with_the_month(replicas):
     (here, _), clock, database = replicas
     key, _ = create_key(database, "ann", budget_month_usd=1)
-    settled(here, key, (reserve(here, key, "a", Need(0.75)), 0.75, 1))
+    charge(here, key, (reserve(here, key, "a", Need(0.75)), 0.75, 1))
     clock.now += 3 * 86_400
     assert refused(here, key, "b", Need(0.5)).retry_after == pytest.approx((12 * 24 + 12) * 3600)
     clock.now += 13 * 86_400
@@ -158,7 +158,7 @@ def test_unused_tokens_per_minute_are_returned(replicas):
     held = reserve(here, key, "a", Need(tokens=900))
     error = refused(there, key, "b", Need(tokens=400))
     assert (error.kind, error.retry_after) == ("tokens", pytest.approx(18.0))
-    settled(here, key, (held, None, 100))
+    charge(here, key, (held, None, 100))
     assert reserve(there, key, "b", Need(tokens=400))
     assert refused(there, key, "c", Need(tokens=2000)).retry_after == 60.0
     clock.now += 60
@@ -169,7 +169,7 @@ def test_unused_tokens_per_minute_are_returned(replicas):
 def test_tokens_that_a_server_invents_do_not_lock_a_key_out(replicas):
     (here, _), clock, database = replicas
     key, _ = create_key(database, "ann", tokens_per_min=1000)
-    settled(here, key, (reserve(here, key, "a", Need(tokens=900)), None, 10**12))
+    charge(here, key, (reserve(here, key, "a", Need(tokens=900)), None, 10**12))
     clock.now += 60
     assert reserve(here, key, "b", Need(tokens=900))
 
@@ -179,7 +179,7 @@ def test_concurrent_requests_are_limited_across_processes(replicas):
     key, _ = create_key(database, "ann", max_parallel=2)
     first, _ = reserve(here, key, "a"), reserve(there, key, "b")
     assert refused(here, key, "c").kind == "parallel"
-    settled(here, key, (first, 0.0, 0))
+    charge(here, key, (first, 0.0, 0))
     assert reserve(there, key, "c")
 
 
@@ -194,7 +194,7 @@ def test_if_the_database_fails_requests_are_rejected_and_settlements_kept(sqlite
         raise StoreError("the disk is full")
 
     monkeypatch.setattr(database, "write", broken)
-    budgets.settle(held, 0.25, 1)
+    budgets.charge(held, 0.25, 1)
     with pytest.raises(StoreError, match="disk is full"):
         reserve(budgets, key, "b", Need(0.1))
     monkeypatch.setattr(database, "write", write)

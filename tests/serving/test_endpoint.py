@@ -33,7 +33,7 @@ class NearlyEmptyBudgets:
     """Budgets of these keys."""
 
     def __init__(self) -> None:
-        self.settled: list[Any] = []
+        self.charged: list[Any] = []
 
     def reserve(self, key_id: str, trace_id: str, needs: Sequence[Need], lease_s: float) -> Future[Reservation]:
         granted: Future[Reservation] = Future()
@@ -45,8 +45,8 @@ class NearlyEmptyBudgets:
             granted.set_result(Reservation(trace_id, key_id, "2026-11-15", cheapest, len(needs) - 1, 0.0))
         return granted
 
-    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
-        self.settled.append((reservation.key_id, usd, tokens))
+    def charge(self, reservation: Reservation, usd: float | None, tokens: int | None) -> None:
+        self.charged.append((reservation.key_id, usd, tokens))
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ class TestKeys:
         status, _, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "poor"})
         assert (status, reply["error"]["code"]) == (422, "budget_exceeded")
         assert up.requests == []
-        assert locked.memory_store.budgets.settled[-1] == ("k4", 0.0, 0)
+        assert locked.memory_store.budgets.charged[-1] == ("k4", 0.0, 0)
 
     async def test_a_used_up_budget_is_429(self, locked):
         status, headers, reply = await locked.post(CHAT, BODY, headers={"x-api-key": "spent"})

@@ -135,7 +135,7 @@ async def test_spending_of_a_key_without_limits_is_stored_with_its_traces(opened
 async def test_a_settled_cost_is_not_counted_again_with_its_trace(opened, sqlite_url):
     store = opened(sqlite_url)
     key, _ = create_key(store._database, "ann", budget_day_usd=1)
-    store.put(dataclasses.replace(make_record(key_id=key.id, cost=0.5), settled=True))
+    store.put(dataclasses.replace(make_record(key_id=key.id, cost=0.5), charged=True))
     await store.flush()
     with store._database.read() as connection:
         assert spent_by_keys(connection, datetime.now(UTC).date().isoformat()) == {}

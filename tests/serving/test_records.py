@@ -89,7 +89,7 @@ async def test_a_reply_ends_after_it_is_charged(start, settings, store, monkeypa
     monkeypatch.setattr(endpoint, "_CHARGE_TIMEOUT_S", 60.0)
     charged: Future[None] = Future()
     held = []
-    monkeypatch.setattr(store.budgets, "settle", lambda *charge: held.append(charge) or charged)
+    monkeypatch.setattr(store.budgets, "charge", lambda *charge: held.append(charge) or charged)
     gateway = await start(store=store)
     secret = await make_key([store], settings, budget_day_usd=1.0)
     reply = asyncio.create_task(gateway.post(CHAT, BODY, headers={"x-api-key": secret}))

@@ -86,14 +86,14 @@ def test_the_paper_offers_its_three_paths_and_a_forced_path_itself():
 
 
 def test_offers_are_sorted_and_the_dearest_is_the_whole_walk(odar):
-    offers = walk_needs(odar, query(), AskOptions(), priced=True)
-    dollars = [need.usd for _, need in offers]
+    walks = walk_needs(odar, query(), AskOptions(), priced=True)
+    dollars = [need.usd for _, need in walks]
     assert dollars == sorted(dollars, reverse=True)
     assert dollars[0] > 3 * dollars[-1]
 
 
 def test_without_a_budget_each_path_is_offered_once(odar):
-    offers = walk_needs(odar, query(), AskOptions(), priced=False)
-    paths = [path_of(walk) for walk, _ in offers]
+    walks = walk_needs(odar, query(), AskOptions(), priced=False)
+    paths = [path_of(walk) for walk, _ in walks]
     assert len(paths) == len(set(paths))
-    assert all(need.usd == 0.0 for _, need in offers)
+    assert all(need.usd == 0.0 for _, need in walks)

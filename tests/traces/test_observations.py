@@ -114,7 +114,7 @@ def test_the_budget_of_a_day_holds_across_processes(url: str, settings_of: Calla
     futures = [accounts[i % 3].reserve(OBSERVATION, f"r{i}", [Need(0.09)], 60) for i in range(60)]
     granted = [future.result() for future in futures if future.exception(30) is None]
     assert len(granted) == 11, "0.99 of 1 dollar"
-    accounts[0].settle(granted[0], 0.01, None)
+    accounts[0].charge(granted[0], 0.01, None)
     again = [accounts[0].reserve(OBSERVATION, f"s{i}", [Need(0.08)], 60) for i in range(5)]
     kinds = [type(future.exception(30)) for future in again]
     assert kinds.count(type(None)) == 1 and kinds.count(KeyRefused) == 4
@@ -133,7 +133,7 @@ def test_a_key_leaves_as_much_of_the_budget_as_it_spends(database: Database) -> 
         ]
         found = [future.result() for future in futures if future.exception(30) is None]
         for reservation in found:
-            budgets.settle(reservation, reservation.need.usd, None).result(30)
+            budgets.charge(reservation, reservation.need.usd, None).result(30)
         return len(found)
 
     assert granted("only", 3) == 3, "without other keys all of it is for one"

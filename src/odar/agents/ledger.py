@@ -120,7 +120,7 @@ class Ledger:
         self._reservations.append(reservation)
         return reservation
 
-    def settle(self, reservation: CallReservation, call: Call) -> None:
+    def charge(self, reservation: CallReservation, call: Call) -> None:
         """Replace a reservation by the call; if its cost is unknown, it may still be billed: the dollars stay."""
         self._reservations.remove(reservation)
         self.calls.append(call)
@@ -197,7 +197,7 @@ class Ledger:
         finally:
             # charge what it cost, which is unknown without a price or a report of its tokens
             cost = card.price.cost(call.usage) if card.price else (0.0 if call.usage == NO_USAGE else None)
-            self.settle(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
+            self.charge(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
 
     def spend(self) -> Spend:
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)

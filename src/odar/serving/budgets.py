@@ -3,7 +3,7 @@
 `request_cost.py` computes what a request can cost; here it is reserved.
 
 Before a request starts, its maximum cost is reserved in the database; when it ends, its actual cost replaces the
-reservation, in one transaction. A reservation counts until it is settled or its lease ends, so that the
+reservation, in one transaction. A reservation counts until it is charged or its lease ends, so that the
 reservations of a crashed process are freed; those of a gateway's worker as soon as it is replaced. One thread of
 each process does this, all waiting requests in one transaction: no event loop waits for a disk or a lock. If the
 database does not answer, requests are refused.
@@ -40,7 +40,7 @@ from odar.traces.database import (
 LEASE_GRACE_S = 10.0
 """Seconds after the deadline of a request until its reservation is freed."""
 _KEEP_S = 3600.0
-"""Seconds that rows of freed reservations are kept, so that a late settlement is recognised."""
+"""Seconds that rows of freed reservations are kept, so that a late charge is recognised."""
 _MIN_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.2, 2.0
 _SLACK_USD = 1e-9
 """Tolerance for sums of floating-point numbers."""
@@ -80,16 +80,16 @@ class _Task(NamedTuple):
     key_id: str
     change: Callable[[_Account, Connection, float], Any]
     done: Future[Any]
-    settles: bool
-    """Settlements come before reservations, and are repeated if the transaction fails."""
+    is_charge: bool
+    """Charges come before reservations, and are repeated if the transaction fails."""
 
 
 class Budgets:
-    """Makes and settles reservations in its own thread. Safe to use from any thread.
+    """Makes and charges reservations in its own thread. Safe to use from any thread.
 
     `clock` gives seconds since 1970; None uses the clock of a PostgreSQL server, so that replicas agree.
-    `observe_usd_day` is the limit of the account `OBSERVATION`, of which a key can spend as much as it leaves to
-    others, if there are any. `owner` names this process: what an earlier process of that name has reserved is
+    `observe_usd_day` is the limit of the account `OBSERVATION`; if several keys share it, a key can spend as much
+    as it leaves to the others. `owner` names this process: what an earlier process of that name has reserved is
     freed.
     """
 
@@ -125,18 +125,18 @@ class Budgets:
             account.add(connection, granted, self._owner)
             return replace(granted, rates=account.rates())
 
-        return self._put(_Task(key_id, change, Future(), settles=False))
+        return self._put(_Task(key_id, change, Future(), is_charge=False))
 
-    def settle(self, reservation: Reservation, usd: float | None, tokens: int | None) -> Future[None]:
+    def charge(self, reservation: Reservation, usd: float | None, tokens: int | None) -> Future[None]:
         """Replace a reservation by the actual cost; the future is done when it is in the database.
 
         Unknown tokens count as reserved.
         """
 
         def change(account: _Account, connection: Connection, now: float) -> None:
-            account.settle(connection, reservation, usd, tokens, now)
+            account.charge(connection, reservation, usd, tokens, now)
 
-        return self._put(_Task(reservation.key_id, change, Future(), settles=True))
+        return self._put(_Task(reservation.key_id, change, Future(), is_charge=True))
 
     def close(self, timeout_s: float) -> bool:
         """Process the queue, within the timeout; return whether it is empty."""
@@ -152,16 +152,16 @@ class Budgets:
         try:
             self._pool.submit(self._process_queue)
         except RuntimeError:
-            if not task.settles:
+            if not task.is_charge:
                 task.done.set_exception(StoreError("the store is closed"))
         return task.done
 
     # ── in the thread ───────────────────────────────────────────────────────────────────────────────────────
 
     def _process_queue(self) -> None:
-        """Process the whole queue in one transaction; settlements are repeated if it fails."""
+        """Process the whole queue in one transaction; charges are repeated if it fails."""
         with self._lock:
-            tasks = sorted(self._queue, key=lambda task: not task.settles)
+            tasks = sorted(self._queue, key=lambda task: not task.is_charge)
         if not tasks:
             return
         kept: list[_Task] = []
@@ -172,7 +172,7 @@ class Budgets:
         except Exception as error:  # nothing is granted that is not in the database
             failure = error if isinstance(error, OdarError) else StoreError(f"{type(error).__name__} in a budget")
             outcomes = [failure] * len(tasks)
-            kept = [task for task in tasks if task.settles]
+            kept = [task for task in tasks if task.is_charge]
             self._pause = min(_MAX_RETRY_PAUSE_S, max(_MIN_RETRY_PAUSE_S, 2 * self._pause))
         with self._lock:
             self._queue[: len(tasks)] = kept
@@ -230,7 +230,7 @@ class _Account:
     """Requests that its rate allows now."""
     tokens: float
     """Tokens that it may use now."""
-    parts: defaultdict[str, float] | None = None
+    shares: defaultdict[str, float] | None = None
     """Dollars spent and reserved this day for each key, if keys share the budget."""
 
     def choose(self, key_id: str, needs: Sequence[Need], now: float) -> int:
@@ -241,7 +241,7 @@ class _Account:
         self.key.check_rate(self.requests)
         refusals: list[tuple[Need, KeyRefused]] = []
         for choice, need in enumerate(needs):
-            refusal = self._refusal(need, now) or self._refusal_of_part(key_id, need, now)
+            refusal = self._refusal(need, now) or self._refusal_of_share(key_id, need, now)
             if refusal is None:
                 return choice
             refusals.append((need, refusal))
@@ -254,8 +254,8 @@ class _Account:
         connection.execute(insert(reservations).values(**row, usd=need.usd, tokens=need.tokens, owner=owner))
         self.running += 1
         self.reserved = {period: usd + need.usd for period, usd in self.reserved.items()}
-        if self.parts is not None:
-            self.parts[granted.key_id] += need.usd
+        if self.shares is not None:
+            self.shares[granted.key_id] += need.usd
         self.requests -= 1
         self.tokens -= need.tokens
 
@@ -267,13 +267,13 @@ class _Account:
             rates.append(("tokens", self.key.tokens_per_min, max(0.0, self.tokens)))
         return rates
 
-    def settle(
+    def charge(
         self, connection: Connection, reservation: Reservation, usd: float | None, tokens: int | None, now: float
     ) -> None:
         need = reservation.need
         deleted = connection.execute(delete(reservations).where(reservations.c.id == reservation.id)).rowcount
         if not deleted and now < reservation.expires_at + _KEEP_S:
-            return  # already settled by a transaction whose commit was not confirmed
+            return  # already charged by a transaction whose commit was not confirmed
         alive = now < reservation.expires_at
         spent_usd = usd or 0.0
         freed_usd = need.usd if alive else 0.0
@@ -281,8 +281,8 @@ class _Account:
         for period in _periods(reservation.day, self.day):
             self.reserved[period] -= freed_usd
             self.spent[period] += spent_usd
-        if self.parts is not None and reservation.day == self.day:
-            self.parts[reservation.key_id] += spent_usd - freed_usd
+        if self.shares is not None and reservation.day == self.day:
+            self.shares[reservation.key_id] += spent_usd - freed_usd
         if tokens is not None:  # what a server reports beyond the most that is possible does not count
             self.tokens += max(0, need.tokens - tokens)
         add_spending(connection, reservation.key_id, reservation.day, 1, spent_usd, int(usd is None))
@@ -315,16 +315,16 @@ class _Account:
         may = f"key {self.key.name!r} may use {per_minute:g} a minute"
         return KeyRefused(f"this request can use {need.tokens:,} tokens, and {may}", "tokens", wait)
 
-    def _refusal_of_part(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
-        """Why a key cannot spend more of the budget that it shares; None if as much is left for others."""
+    def _refusal_of_share(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
+        """Why a key cannot spend more of the budget that keys share; None if as much is left for others."""
         limit = self.key.budget_day_usd
-        if self.parts is None or limit is None or key_id == self.key.id:
+        if self.shares is None or limit is None or key_id == self.key.id:
             return None
-        own = self.parts[key_id] + need.usd
+        own = self.shares[key_id] + need.usd
         left = limit - self.spent["day"] - self.reserved["day"] - need.usd
         if own <= left + _SLACK_USD:
             return None
-        message = f"a key has spent ${self.parts[key_id]:.4f} of the ${limit:g} a day that keys share"
+        message = f"a key has spent ${self.shares[key_id]:.4f} of the ${limit:g} a day that keys share"
         return KeyRefused(message, "budget", _seconds_until_next("day", now))
 
 
@@ -359,12 +359,12 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
     r = reservations.c
     reserved_rows = select(r.key_id, r.day, r.usd).where(belongs(r.key_id), r.expires_at > now)
     reserved = connection.execute(reserved_rows).all()
-    parts: defaultdict[str, float] | None = None
+    shares: defaultdict[str, float] | None = None
     live_keys = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
     if observing and (connection.scalar(live_keys) or 0) > 1:
-        parts = defaultdict(float)
-        for part, day, usd in (*spent, *reserved):
-            parts[part] += usd if day == today else 0.0
+        shares = defaultdict(float)
+        for owner, day, usd in (*spent, *reserved):
+            shares[owner] += usd if day == today else 0.0
     # the tokens of its buckets when they were last written
     b = key_buckets.c
     bucket = connection.execute(select(b.requests, b.tokens, b.at).where(b.key_id == key_id)).one_or_none()
@@ -378,7 +378,7 @@ def _load(connection: Connection, key_id: str, now: float, observe_usd_day: floa
         running=len(reserved),
         requests=bucket_level(key.rate_per_min, requests, elapsed),
         tokens=bucket_level(key.tokens_per_min, tokens, elapsed),
-        parts=parts,
+        shares=shares,
     )
 
 
@@ -399,15 +399,15 @@ def _periods(day: str, today: str) -> list[str]:
 
 
 def bucket_level(per_minute: float | None, before: float | None, elapsed: float) -> float:
-    """The level of a token bucket, which fills at this rate and holds a minute's worth, at least one.
+    """The level of a token bucket that fills at this rate; its capacity is a minute's worth, at least one.
 
     >>> bucket_level(60, 0.0, 0.5), bucket_level(60, None, 0.0), bucket_level(0.5, 0.0, 600)
     (0.5, 60, 1)
     """
     if per_minute is None:
         return 0.0
-    most = max(1, per_minute)
-    return most if before is None else min(most, before + elapsed * per_minute / 60)
+    capacity = max(1, per_minute)
+    return capacity if before is None else min(capacity, before + elapsed * per_minute / 60)
 
 
 def _seconds_until_next(period: str, now: float) -> float:

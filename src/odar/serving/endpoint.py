@@ -40,7 +40,7 @@ from odar.serving.protocols.image_urls import check_image_urls
 from odar.serving.protocols.json_body import MAX_INTEGER, check_parts, parsed_bytes, read_json
 from odar.serving.protocols.messages import count_tokens
 from odar.serving.protocols.reply import EventStream, ReplyWriter, answer_headers, plan_headers
-from odar.serving.request_cost import request_ledger, settle, walk_needs, with_max_tokens
+from odar.serving.request_cost import charge_key, request_ledger, walk_needs, with_max_tokens
 from odar.serving.service import Service
 from odar.traces.record import CLIENT_LEFT, Record, Unanswered
 from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend, path_of
@@ -210,15 +210,15 @@ class Endpoint:
         # what each walk needs, within the limits of the request
         query = state.request.query
         measure = partial(walk_needs, self._service.odar, query, state.options, priced=key.has_budget)
-        offers = await run_by_size(state.body_bytes, measure)
+        walks = await run_by_size(state.body_bytes, measure)
         max_cost = math.inf if ledger.max_cost_usd is None else ledger.max_cost_usd
-        needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in offers]
+        needs = [Need(min(need.usd, max_cost), min(need.tokens, MAX_INTEGER)) for _, need in walks]
         # reserve it; if the client leaves meanwhile, free it again
         future = budgets.reserve(key.id, state.trace_id, needs, ledger.deadline_s)
 
         def release(future: Future[Reservation]) -> None:
             if not future.cancelled() and future.exception() is None:
-                budgets.settle(future.result(), 0.0, 0)
+                budgets.charge(future.result(), 0.0, 0)
 
         try:
             reserved = await asyncio.shield(asyncio.wrap_future(future))
@@ -227,11 +227,11 @@ class Endpoint:
             raise
         # keep within the reservation
         if reserved.choice:
-            state.options = dataclasses.replace(state.options, max_path=path_of(offers[reserved.choice][0]))
+            state.options = dataclasses.replace(state.options, max_path=path_of(walks[reserved.choice][0]))
         if key.has_budget:
             ledger.max_cost_usd = reserved.need.usd
-        # Called before the reply ends and again when the request has ended: only the first call settles.
-        state.charge = cache(partial(settle, budgets, reserved, key, ledger))
+        # Called before the reply ends and again when the request has ended: only the first call counts.
+        state.charge = cache(partial(charge_key, budgets, reserved, key, ledger))
         state.exchange.more_headers = rate_headers(reserved.rates)
 
     async def _send_answer(self, state: RequestState) -> None:
@@ -307,7 +307,7 @@ class Endpoint:
                 query=request.query if self.recorded and request is not UNREAD else None,
                 trace=trace,
                 key_id=state.key.id,
-                settled=state.charge is not None,
+                charged=state.charge is not None,
                 error=None if error is None else one_line(f"{type(error).__name__}: {error}"),
                 error_summary=None if error is None else summary_of(error),
                 endpoint=self._name,

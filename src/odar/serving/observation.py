@@ -159,7 +159,7 @@ class TrafficObserver:
         finally:
             used = paid is not None and any(call.usage is paid.usage for call in ledger.calls)  # the client paid it
             spent_usd = max(0.0, ledger.charged_usd() - (paid_usd if used else 0.0))
-            self._store.budgets.settle(reserved, spent_usd, None)
+            self._store.budgets.charge(reserved, spent_usd, None)
         limit = None if self.passes_through(record.key_id) else self._settings.at_most_differ
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
         crossed = await self._store.run(add)

@@ -28,13 +28,13 @@ def request_ledger(odar: Odar, request: ChatRequest) -> Ledger:
     return odar.agents.ledger(limits.max_calls, limits.max_cost_usd, limits.deadline_s)
 
 
-def settle(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
+def charge_key(budgets: Budgets, reserved: Reservation, key: Key, ledger: Ledger) -> Future[None]:
     """Replace a reservation by the actual spending; a call of unknown cost is charged with its reserved cost."""
     spend = ledger.spend()
     tokens = None
     if spend.usage.input is not None and spend.usage.output is not None:
         tokens = spend.usage.input + spend.usage.output
-    return budgets.settle(reserved, ledger.charged_usd() if key.has_budget else spend.cost_usd, tokens)
+    return budgets.charge(reserved, ledger.charged_usd() if key.has_budget else spend.cost_usd, tokens)
 
 
 def with_max_tokens(query: Query, max_tokens: int) -> Query:

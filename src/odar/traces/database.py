@@ -145,7 +145,7 @@ reservations = Table(
     Column("owner", _KEY, nullable=False),  # the worker of a gateway that made it; empty for other processes
     Index("reservations_by_key", "key_id"),
 )
-"""Maximum cost of running requests, which counts as spent until they are settled."""
+"""Maximum cost of running requests, which counts as spent until they are charged."""
 key_buckets = Table(
     "key_buckets",
     metadata,

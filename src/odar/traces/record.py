@@ -70,8 +70,8 @@ class Record:
     trace: Trace | Unanswered
     key_id: str = ""
     """The API key that asked; empty without keys."""
-    settled: bool = False
-    """Whether its cost is already in the spending of its key, as for keys with limits."""
+    charged: bool = False
+    """Whether its cost is already part of the spending of its key, as for keys with limits."""
     error: str | None = None
     error_summary: str | None = None
     """The error without its message, which may quote the request."""

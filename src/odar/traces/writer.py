@@ -47,7 +47,7 @@ _INT_MAX = 2**63 - 1
 
 
 Row = dict[str, Any]
-"""A record as the columns of `traces` and `documents`, and the key that is charged, as `charged`."""
+"""A record as the columns of `traces` and `documents`, and `charge_to`: the key that is charged."""
 
 
 def make_row(record: Record, *, content: bool) -> Row:
@@ -92,7 +92,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "body": to_json(document),
         "question": replace_invalid_chars(query.text) if content else None,
         "answer": replace_invalid_chars(answer) if content else None,
-        "charged": None if record.settled else record.key_id or None,
+        "charge_to": None if record.charged else record.key_id or None,
     }
 
 
@@ -110,8 +110,8 @@ def write_rows(connection: Connection, rows: Sequence[Row]) -> None:
         _bulk_insert(connection, table, list(new.values()))
     bills: dict[tuple[str, str], list[float | None]] = {}
     for row in new.values():
-        if row["charged"] is not None:
-            bills.setdefault((row["charged"], row["started_at"][:10]), []).append(row["cost_usd"])
+        if row["charge_to"] is not None:
+            bills.setdefault((row["charge_to"], row["started_at"][:10]), []).append(row["cost_usd"])
     # Sorted: two processes that lock the same rows in different orders would wait for each other.
     for (key_id, day), costs in sorted(bills.items()):
         total = sum(cost for cost in costs if cost is not None)
