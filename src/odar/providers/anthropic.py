@@ -16,15 +16,7 @@ from typing import Any
 from odar.background import run_by_size
 from odar.conversation import ChatParameters, Format, Image, Message, Tool, ToolCall, Wire
 from odar.formats import load_json
-from odar.providers.base import (
-    Completion,
-    Delta,
-    OnDelta,
-    Reply,
-    Request,
-    check_translatable,
-    wire_value,
-)
+from odar.providers.base import Completion, Delta, OnDelta, Reply, Request, check_translatable, wire_value
 from odar.providers.http import HttpProvider
 from odar.providers.prompt_cache import PromptCache
 from odar.providers.response import count_or_none, str_or_empty
@@ -112,7 +104,8 @@ def messages_body(
     >>> body["system"], body["messages"]
     ('Be brief.', [{'role': 'user', 'content': '2 + 2?'}])
     """
-    sampling, parameters = request.sampling, request.parameters
+    sampling = request.sampling
+    parameters = request.parameters
     check_translatable(request.messages, PROTOCOL)
     fields: dict[str, Any] = {
         "model": request.model,
@@ -167,7 +160,8 @@ def _temperature_or_top_p(request: Request) -> dict[str, float]:
 
     A catalogue entry for a model that needs top_p drops temperature. With thinking, the API allows no temperature.
     """
-    sampling, parameters = request.sampling, request.parameters
+    sampling = request.sampling
+    parameters = request.parameters
     by_client = parameters.temperature is not None
     client_thinking = not by_client and parameters.protocol == PROTOCOL and "thinking" in parameters.extra
     top_p_by_client = parameters.top_p is not None and not by_client

@@ -88,7 +88,8 @@ class Breaker:
         if now < self._until:
             return self._until - now
         # The first request after the cooldown is the probe. If its result is not recorded, another follows later.
-        self.state, self._until = "half_open", now + self._cooldown
+        self.state = "half_open"
+        self._until = now + self._cooldown
         return None
 
     def waiting(self) -> float | None:
@@ -148,7 +149,7 @@ class Breaker:
             self._cooldown = min(2 * self._cooldown, _MAX_GROWTH * self._first)
         elif self.state == "open" or self.failures < self._limit or self._answers_others():
             return  # a late failure from before it opened, or the requests of one key
-        self.state, self._until = "open", self._clock() + self._cooldown
+        self._open(self._cooldown)
 
     def _answers_others(self) -> bool:
         """Whether all failures in a row are of one key, and another got an answer lately."""
@@ -159,7 +160,11 @@ class Breaker:
     def abandoned(self) -> None:
         """Record that the caller cancelled the request; if it was the probe, the next request becomes the probe."""
         if self.state == "half_open":
-            self.state, self._until = "open", self._clock()
+            self._open(0.0)
+
+    def _open(self, seconds: float) -> None:
+        self.state = "open"
+        self._until = self._clock() + seconds
 
 
 def is_down(error: ProviderError) -> bool:

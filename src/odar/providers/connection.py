@@ -260,7 +260,8 @@ class Address(NamedTuple):
         ValueError: not an http(s) address
         """
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host = parts.hostname
+        port = parts.port
         if parts.scheme not in _PORTS or not host:
             raise ValueError("not an http(s) address")
         if not host.isascii():
@@ -312,10 +313,7 @@ def proxy_for(address: Address, errors: ErrorFactory) -> Address | None:
     Raises:
         ProviderUnreachable: the variable is not an http:// address.
     """
-    from urllib.request import (  # type: ignore[attr-defined]  # typeshed lacks the second
-        getproxies_environment,
-        proxy_bypass_environment,
-    )
+    from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks the second
 
     proxies = getproxies_environment()
     scheme = "https" if address.secure else "http"

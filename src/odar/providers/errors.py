@@ -107,7 +107,7 @@ class ErrorFactory:
     def _from_body(
         self, what: str, payload: Any, body: str, sent_status: int | None = None, wait: float | None = None
     ) -> ProviderError:
-        code, text = (self.redact(each[:MAX_ERROR_BYTES]) for each in error_of(payload))
+        code, text = (self.redact(part[:MAX_ERROR_BYTES]) for part in error_of(payload))
         status = sent_status
         if status is None:
             # OpenRouter's code is the status of its upstream provider.

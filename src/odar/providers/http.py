@@ -200,8 +200,8 @@ class HttpProvider(Provider):
                         final = response is not None and response.passed_on
                         in_time = loop.time() + wait < deadline
                         if final or not in_time or not self._allows_retry(request, failed):
-                            error.may_be_billed = any(each.may_be_billed for each in failed)
-                            error.reached = any(each.reached for each in failed)
+                            error.may_be_billed = any(attempt.may_be_billed for attempt in failed)
+                            error.reached = any(attempt.reached for attempt in failed)
                             error.retries = len(failed) - 1
                             failed.clear()  # its traceback refers to this list
                             raise

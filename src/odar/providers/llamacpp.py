@@ -64,7 +64,8 @@ class StoppedError(Exception):
 
 def runtime_error(error: Mapping[str, Any]) -> ProviderError:
     """The error for a rejection by the runtime; `LocalProvider` adds its name."""
-    kind, status = str(error.get("type", "")), int(error.get("code", 500))
+    kind = str(error.get("type", ""))
+    status = int(error.get("code", 500))
     message = f"the local runtime rejected the request: {error.get('message', kind)}"
     if kind == "exceed_context_size_error":
         message = (

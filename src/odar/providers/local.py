@@ -17,15 +17,7 @@ from typing import Any
 from odar.background import run_in_thread
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, WeightsError
 from odar.providers.base import Completion, Delta, Message, OnDelta, Provider, Reply, Request
-from odar.providers.llamacpp import (
-    PARALLEL,
-    STREAMED,
-    Chunk,
-    Engine,
-    StoppedError,
-    acquire_engine,
-    release_engine,
-)
+from odar.providers.llamacpp import PARALLEL, STREAMED, Chunk, Engine, StoppedError, acquire_engine, release_engine
 from odar.providers.openai import Choice
 from odar.providers.weights import GGUF, OnMessage, OnProgress, ensure_weights, find_weights, gguf_path
 from odar.types import Token, Usage
@@ -220,16 +212,18 @@ def _generate(
         seed = body["seed"] + first if request.sampling.seed is not None else body["seed"]
         samples = min(PARALLEL, request.n - first)
         engine.generate({**body, "n": samples, "seed": seed}, on_chunk, cancelled)
-    usage = Usage(
+    total = Usage(
         input=usages[0].get("prompt_tokens"),  # the prompt is evaluated and counted once
         cached=(usages[0].get("prompt_tokens_details") or {}).get("cached_tokens"),
-        output=sum(int(each.get("completion_tokens", 0)) for each in usages),
+        output=sum(int(usage.get("completion_tokens", 0)) for usage in usages),
         reasoning=None if any(choice.reasoned for choice in choices) else 0,
         written=0,
         written_1h=0,
     )
-    completions = tuple(_completion(*each, logprobs=request.logprobs) for each in zip(choices, usages, strict=True))
-    return Reply(completions, usage, model=engine.path.stem)
+    completions = tuple(
+        _completion(choice, usage, logprobs=request.logprobs) for choice, usage in zip(choices, usages, strict=True)
+    )
+    return Reply(completions, total, model=engine.path.stem)
 
 
 def _completion(choice: Choice, usage: Mapping[str, Any], *, logprobs: bool) -> Completion:

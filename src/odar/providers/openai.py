@@ -19,16 +19,7 @@ import orjson
 
 from odar.background import run_by_size
 from odar.conversation import Format, Image, Tool, ToolCall, ToolChoice, Wire
-from odar.providers.base import (
-    Completion,
-    Delta,
-    Message,
-    OnDelta,
-    Reply,
-    Request,
-    check_translatable,
-    wire_value,
-)
+from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, check_translatable, wire_value
 from odar.providers.http import HttpProvider
 from odar.providers.response import count_or_none, str_or_empty
 from odar.types import Token, Usage
@@ -79,9 +70,12 @@ def chat_body(request: Request, *, stream: bool = False) -> dict[str, Any]:
     >>> body["messages"], body["max_tokens"], "n" in body
     ([{'role': 'user', 'content': '2 + 2?'}], 512, False)
     """
-    sampling, parameters = request.sampling, request.parameters
+    sampling = request.sampling
+    parameters = request.parameters
     check_translatable(request.messages, PROTOCOL)
-    choice, form, user = parameters.tool_choice, parameters.format, parameters.user
+    choice = parameters.tool_choice
+    form = parameters.format
+    user = parameters.user
     if user and parameters.protocol != PROTOCOL and len(user) > _USER_CHARACTERS:  # other protocols allow more
         user = hashlib.sha256(user.encode()).hexdigest()
     fields: dict[str, Any] = {
@@ -266,7 +260,9 @@ class Choice:
             pairs = zip(logprobs["tokens"], logprobs["token_logprobs"], strict=True)
             entries = [{"token": token, "logprob": logprob} for token, logprob in pairs]
         for entry in entries:  # runs once for each token: the common cases make no calls
-            token, raw, logprob = entry["token"], entry.get("bytes"), entry.get("logprob")
+            token = entry["token"]
+            raw = entry.get("bytes")
+            logprob = entry.get("logprob")
             if type(token) is not str:
                 token = ""
             if type(logprob) is int:
@@ -298,7 +294,8 @@ def _reply(choices: list[Choice], payload: Mapping[str, Any]) -> Reply:
 def read_usage(payload: Mapping[str, Any], *, reasoned: bool = False) -> Usage:
     """The usage that a server reports; `reasoned` is whether the reply contains reasoning."""
     usage = payload.get("usage") or {}
-    prompt, completion = count_or_none(usage.get("prompt_tokens")), count_or_none(usage.get("completion_tokens"))
+    prompt = count_or_none(usage.get("prompt_tokens"))
+    completion = count_or_none(usage.get("completion_tokens"))
     prompt_details = usage.get("prompt_tokens_details") or {}
     completion_details = usage.get("completion_tokens_details") or {}
     # The second names are those of DeepSeek and Qwen.

@@ -80,12 +80,12 @@ class ProviderPool:
 def _timed(on_delta: OnDelta) -> OnDelta:
     """`on_delta`, and tell the observer when it is called first."""
     started = time.perf_counter()
-    told = False
+    first = True
 
     def timed(delta: Delta) -> None:
-        nonlocal told
-        if not told:
-            told = True
+        nonlocal first
+        if first:
+            first = False
             tell({"gen_ai.response.time_to_first_chunk": time.perf_counter() - started})
         on_delta(delta)
 

@@ -41,13 +41,15 @@ class PromptCache:
         The prefixes of the request are remembered after it has been answered.
         """
         prefixes = list(_prefixes(request))
-        (head, head_size), *between, (whole, size) = prefixes if len(prefixes) > 1 else prefixes * 2
+        head, head_size = prefixes[0]
+        whole, size = prefixes[-1]
+        between = prefixes[1:-1]
         earlier = [self._was_marked(digest) for digest, _ in between]
-        goes_on = any(marked is not None for marked in earlier)
+        continues = any(marked is not None for marked in earlier)
         writing: list[bytes] = []
         repeated = head_size >= MIN_CHARS and self._was_marked(head) is not None
         instructions = repeated and self._may_mark(head, writing)
-        conversation = size >= MIN_CHARS and goes_on and (any(earlier) or self._may_mark(whole, writing))
+        conversation = size >= MIN_CHARS and continues and (any(earlier) or self._may_mark(whole, writing))
         try:
             yield instructions, conversation
         finally:

@@ -91,7 +91,8 @@ class Response:
 
     async def check_head(self) -> None:
         """Raise the error of a response that is not a success."""
-        status, headers = self._connection.status, self._connection.headers
+        status = self._connection.status
+        headers = self._connection.headers
         # A redirect is an error too: following it would send the key to another host.
         if not 200 <= status < 300:
             body = await self._connection.read_all(MAX_ERROR_BYTES)

@@ -41,7 +41,8 @@ LEASE_GRACE_S = 10.0
 """Seconds after the deadline of a request until its reservation is freed."""
 _KEEP_S = 3600.0
 """Seconds that rows of freed reservations are kept, so that a late charge is recognised."""
-_MIN_RETRY_PAUSE_S, _MAX_RETRY_PAUSE_S = 0.2, 2.0
+_MIN_RETRY_PAUSE_S = 0.2
+_MAX_RETRY_PAUSE_S = 2.0
 _SLACK_USD = 1e-9
 """Tolerance for sums of floating-point numbers."""
 
@@ -298,7 +299,8 @@ class _Account:
         """Why the need does not fit the budgets or the tokens a minute; None if it fits."""
         budgets = {"day": self.key.budget_day_usd, "month": self.key.budget_month_usd}
         for period, limit in budgets.items():
-            spent, reserved = self.spent[period], self.reserved[period]
+            spent = self.spent[period]
+            reserved = self.reserved[period]
             if limit is None or spent + reserved + need.usd <= limit + _SLACK_USD:
                 continue
             running = f" and requests under way hold ${reserved:.4f}" if reserved > _SLACK_USD else ""

@@ -40,7 +40,8 @@ HEADER_TIMEOUT_S = 10.0
 """Seconds that a client has to send the headers of a request."""
 MAX_CONNECTIONS_PER_PEER = 1024
 """Connections from one address (IPv6: one /64) to a worker."""
-MAX_HEADER_KB, MAX_HEADERS = 32, 100
+MAX_HEADER_KB = 32
+MAX_HEADERS = 100
 _MAX_PIPELINED = 16
 _LINGER_S = 2.0
 """Seconds for a client to send the rest of a request that has been answered, so that it reads the answer."""

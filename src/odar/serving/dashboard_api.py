@@ -290,7 +290,7 @@ def _models(view: _View) -> dict[str, Any]:
             for name, card in zip(names, cards, strict=True)
         ],
         # of providers that have been used
-        "breakers": {name: each._asdict() for name, each in breakers.items() if name in providers},
+        "breakers": {name: report._asdict() for name, report in breakers.items() if name in providers},
     }
 
 

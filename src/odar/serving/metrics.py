@@ -182,7 +182,7 @@ class Metrics(Collector):
         for _, breakers in self._others():
             for name, report in breakers.items():
                 known = reports.get(name, report)
-                reports[name] = max(known, report, key=lambda each: BREAKER_STATES.index(each.state))
+                reports[name] = max(known, report, key=lambda breaker: BREAKER_STATES.index(breaker.state))
         return reports
 
     def publish(self) -> None:

@@ -106,7 +106,8 @@ class TrafficObserver:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _can_observe(self, record: Record) -> bool:
-        trace, query = record.trace, record.query
+        trace = record.trace
+        query = record.query
         if (
             not isinstance(trace, Trace)
             or query is None
@@ -141,10 +142,12 @@ class TrafficObserver:
 
     async def _observe(self, record: Record) -> None:
         """Reserve the most that it can cost, answer the question, compare, and store the outcome."""
-        trace, query = record.trace, record.query
+        trace = record.trace
+        query = record.query
         assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.models else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
+        # reserve the cost, in addition to what the client has paid
         need = Need(self._worst_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
         account = f"{OBSERVATION}:{record.key_id}" if record.key_id else OBSERVATION
@@ -160,18 +163,19 @@ class TrafficObserver:
             used = paid is not None and any(call.usage is paid.usage for call in ledger.calls)  # the client paid it
             spent_usd = max(0.0, ledger.charged_usd() - (paid_usd if used else 0.0))
             self._store.budgets.charge(reserved, spent_usd, None)
+        # store the outcome; if the cascade differs too often, slow answers from now on
         limit = None if self.passes_through(record.key_id) else self._settings.at_most_differ
         add = partial(self._store.observations.add, replace(row, spent_usd=spent_usd), limit)
         crossed = await self._store.run(add)
         if crossed is not None:
             excess = crossed.excess(alpha=0.1)  # 5% at its lower end, by which it was decided
-            everybody = not record.key_id or self._store.observations.fell_back(EVERY_KEY)
+            for_all = not record.key_id or self._store.observations.fell_back(EVERY_KEY)
             LOG.warning(
                 "answers differ from the slow model's more often than its own by %.3f in %d questions (with 95%%"
                 " confidence by %.3f at least), more than observe.at_most_differ = %g:"
                 " %s answers %s until `odar observe --resume`",
                 excess.mean, crossed.questions, excess.low, limit, self._slow_model,
-                "every request" if everybody else f"the requests of key {record.key_id}",
+                "every request" if for_all else f"the requests of key {record.key_id}",
             )  # fmt: skip
 
     async def _ask_cascade(
@@ -194,12 +198,12 @@ class TrafficObserver:
     async def _ask_slow(self, trace: Trace, query: Query, ledger: Ledger, record: Record) -> Observation:
         """Ask slow what the cascade answered: twice, less what the cascade asked it itself."""
         team = self._odar.agents.team(query, ledger, models=trace.plan.models)
-        own = [each for each in trace.candidates if each.agent == SLOW and each.step is not Step.VERIFY]
+        own = [c for c in trace.candidates if c.agent == SLOW and c.step is not Step.VERIFY]
         team.skip_samples(SLOW, len(own))
         price = trace.baseline_usd
         if len(own) < 2:
             own += await team.ask(Stage((Ask(SLOW, 2 - len(own)),)))
-            price = price if SLOW in {each.agent for each in trace.candidates} else baseline_usd(team)
+            price = price if SLOW in {c.agent for c in trace.candidates} else baseline_usd(team)
         if len(own) < 2:
             raise team.error()
         await self._count_agreement(trace, query, ledger, own[0])
@@ -210,16 +214,16 @@ class TrafficObserver:
         plan = trace.plan
         if plan.one_call:
             return
-        answers = {each.agent: each for each in reversed(trace.candidates) if each.agent in CHEAP_AGENTS}
+        answers = {c.agent: c for c in reversed(trace.candidates) if c.agent in CHEAP_AGENTS}
         missing = [Ask(agent) for agent in plan.models if agent in CHEAP_AGENTS and agent not in answers]
         if missing:
             team = self._odar.agents.team(query, ledger, models=plan.models)
-            answers |= {each.agent: each for each in await team.ask(Stage(tuple(missing)))}
-        known = answer_in_reply(slow.answer, [each.answer for each in answers.values()])
+            answers |= {c.agent: c for c in await team.ask(Stage(tuple(missing)))}
+        known = answer_in_reply(slow.answer, [c.answer for c in answers.values()])
         candidates = [*answers.values(), replace(slow, answer=known or slow.answer)]
-        finished = [each for each in candidates if each.finish != "length" or each.stated]
+        finished = [c for c in candidates if c.finish != "length" or c.stated]
         groups = group_candidates(finished)
-        labels = {f"{each.agent} {each.model}": group for each, group in zip(finished, groups, strict=True)}
+        labels = {f"{c.agent} {c.model}": group for c, group in zip(finished, groups, strict=True)}
         self._odar.agreement.count(labels, plan.plausible, CURRENT_KEY.get())
 
     def _observation(
@@ -232,7 +236,7 @@ class TrafficObserver:
             at=trace.started_at,
             key_id=record.key_id,
             kind=trace.plan.kind,
-            stages=",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
+            stages=",".join(str(d.stage) for d in trace.decisions if d.stage is not None),
             slow_usd=slow_usd,
             cascade_usd=trace.spend.cost_usd,
             spent_usd=0.0,

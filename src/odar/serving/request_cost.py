@@ -59,22 +59,20 @@ def walk_needs(odar: Odar, query: Query, options: AskOptions, *, priced: bool) -
         team = odar.agents.team(query, odar.agents.ledger(), models=models)
         walks = odar.policy(options).walks(query.parameters.n, options.max_path)
     if not priced:
-        # Then only the path limits what is asked: it needs what the first of its walks does, the longest.
+        # Then only the path limits a request: keep the first walk of each path, which is the longest.
         walks = list({path_of(walk): walk for walk in reversed(walks)}.values())[::-1]
     call_need = cache(partial(_call_need, team, priced=priced))  # many walks, few kinds of calls
 
     def need(walk: Walk) -> Need:
         asks = [ask for stage in walk for ask in stage.asks if ask.agent in team.cards]  # others cannot answer
-        needs = [(ask.samples, call_need(ask)) for ask in asks]
-        return Need(
-            sum(count * each.usd for count, each in needs), sum(count * each.tokens for count, each in needs)
-        )
+        usd = sum(ask.samples * call_need(ask).usd for ask in asks)
+        return Need(usd, sum(ask.samples * call_need(ask).tokens for ask in asks))
 
     try:
         needs = [(walk, need(walk)) for walk in walks]
     except BudgetExceeded as error:
         raise ApiError(403, f"this key has a budget, and {error}", "price_unknown", "model") from None
-    return sorted(needs, key=lambda each: (-each[1].usd, -each[1].tokens))
+    return sorted(needs, key=lambda pair: (-pair[1].usd, -pair[1].tokens))
 
 
 def _call_need(team: Team, ask: Ask, priced: bool) -> Need:

@@ -159,8 +159,8 @@ class DrainingServer(uvicorn.Server):
             self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
         shared = sockets if sockets and self._workers.count > 1 else []
         await super().startup([] if shared else sockets)
-        for each in shared:
-            self.servers.append(BalancedListener(each, self._make_protocol, self._workers))  # type: ignore[arg-type]  # it has every method that uvicorn calls
+        for listening in shared:
+            self.servers.append(BalancedListener(listening, self._make_protocol, self._workers))  # type: ignore[arg-type]  # it has every method that uvicorn calls
         # Imported objects never become garbage, and requests leave hardly any reference cycles.
         gc.collect()
         gc.freeze()
@@ -200,8 +200,8 @@ class DrainingServer(uvicorn.Server):
         self._loop.call_soon_threadsafe(self._loop.call_later, NOTICE_S, super().handle_exit, sig, frame)
 
     def _close_listeners(self) -> None:
-        for each in self.servers:
-            each.close()
+        for listener in self.servers:
+            listener.close()
 
     def _on_parent_end(self, lifeline: int) -> None:
         assert self._loop is not None

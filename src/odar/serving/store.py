@@ -80,7 +80,7 @@ class Store:
 
     async def close(self, timeout_s: float = CLOSE_S) -> bool:
         """Write the queue, within the timeout, and close; return whether nothing was lost."""
-        closing = (asyncio.to_thread(each.close, timeout_s) for each in (self.budgets, self._writer))
+        closing = (asyncio.to_thread(part.close, timeout_s) for part in (self.budgets, self._writer))
         done = await asyncio.gather(*closing)
         self._threads.shutdown(wait=False)
         self._database.close()

@@ -25,6 +25,7 @@ from contextlib import suppress
 from types import FrameType
 
 from odar.errors import SettingsError
+from odar.providers.llamacpp import usable_cores
 from odar.serving.sessions import SessionTable
 from odar.settings import Settings
 
@@ -47,8 +48,7 @@ def worker_count(settings: Settings) -> int:
     names = {name for agent in settings.agent_names for name in settings.models_of(agent)}
     local = sorted(name for name in names if settings.providers[settings.card(name).provider].kind == "local")
     if chosen is None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return 1 if local or _CANNOT_FORK else min(cores, MAX_DEFAULT_WORKERS)
+        return 1 if local or _CANNOT_FORK else min(usable_cores(), MAX_DEFAULT_WORKERS)
     if chosen > 1 and (local or _CANNOT_FORK):
         reason = "this system cannot fork processes" if _CANNOT_FORK else f"every worker would load {local[0]!r}"
         raise SettingsError(f"gateway.workers = {chosen}, but {reason}; set it to 1")
@@ -190,8 +190,8 @@ class _Supervisor:
             if pid == 0:
                 os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent alone, which stops all
                 os.close(self._lifeline_end)
-                for each, handler in self._handlers.items():
-                    signal.signal(each, handler)
+                for signal_number, handler in self._handlers.items():
+                    signal.signal(signal_number, handler)
                 workers.number = number
                 workers.is_first = number == 0 and not replacement
             else:
@@ -209,7 +209,8 @@ class _Supervisor:
             return None, False
         ready = workers.states[number] >= READY
         code = os.waitstatus_to_exitcode(status)
-        workers.states[number] = workers.in_flight[number] = workers.connections[number] = 0
+        for counter in (workers.states, workers.in_flight, workers.connections):
+            counter[number] = 0
         if not self._signal:
             how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             if not ready and not any(workers.states):

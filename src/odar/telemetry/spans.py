@@ -131,9 +131,9 @@ class Spans:
         if self._content and isinstance(fact, Reply):
             attributes["gen_ai.output.messages"] = json.dumps(
                 [
-                    _message(Message("assistant", each.text, tool_calls=each.tool_calls))
-                    | {"finish_reason": each.finish}
-                    for each in fact.completions
+                    _message(Message("assistant", sample.text, tool_calls=sample.tool_calls))
+                    | {"finish_reason": sample.finish}
+                    for sample in fact.completions
                 ]
             )
         status = attributes.get("http.response.status_code", 0)
@@ -269,7 +269,7 @@ def result_attributes(fact: Any) -> Attributes:
                 "gen_ai.usage.output_tokens": usage.output,
                 "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
                 "gen_ai.response.model": fact.model or None,
-                "gen_ai.response.finish_reasons": [each.finish for each in fact.completions] or None,
+                "gen_ai.response.finish_reasons": [sample.finish for sample in fact.completions] or None,
                 "odar.retries": fact.retries or None,
             }
         case Estimate():
@@ -284,7 +284,7 @@ def result_attributes(fact: Any) -> Attributes:
                 "odar.trace_id": trace.id,
                 "odar.profile": trace.profile,
                 "odar.path": path_name(trace.plan, trace.decisions),
-                "odar.stages": [str(each.stage) for each in trace.decisions if each.stage is not None],
+                "odar.stages": [str(d.stage) for d in trace.decisions if d.stage is not None],
                 "odar.difficulty": trace.plan.estimate.difficulty,
                 "odar.expert": trace.plan.assignment.expert,
                 "odar.dial": trace.plan.dial,

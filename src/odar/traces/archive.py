@@ -7,18 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import (
-    CTE,
-    ColumnElement,
-    Select,
-    and_,
-    func,
-    insert,
-    literal,
-    select,
-    tuple_,
-    update,
-)
+from sqlalchemy import CTE, ColumnElement, Select, and_, func, insert, literal, select, tuple_, update
 
 from odar.errors import InputError, UnknownName
 from odar.formats import load_json

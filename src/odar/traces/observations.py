@@ -100,21 +100,24 @@ class Observations:
             found = self._count(connection, row.key_id, row.same, row.slow_same)
             if at_most_differ is None:
                 return None
-            # whose questions decide: its own key's, or everybody's without any one key
-            whose, judged = row.key_id, found[row.key_id]
+            # does the cascade fall back for all keys, or else for this one?
             total = Differences(*map(sum, zip(*found.values(), strict=True)))
-            rests = (Differences(*(a - b for a, b in zip(total, each, strict=True))) for each in found.values())
-            if len(found) > 1 and total.exceeds(at_most_differ) and all(e.exceeds(at_most_differ) for e in rests):
-                whose, judged = EVERY_KEY, total
-            elif not judged.exceeds(at_most_differ):
+            rests = (Differences(*(a - b for a, b in zip(total, own, strict=True))) for own in found.values())
+            if len(found) > 1 and total.exceeds(at_most_differ) and all(r.exceeds(at_most_differ) for r in rests):
+                account = EVERY_KEY
+                judged = total
+            elif found[row.key_id].exceeds(at_most_differ):
+                account = row.key_id
+                judged = found[account]
+            else:
                 return None
             # only the process that notices it first falls back
             c = comparisons.c
-            own = (c.cascade == self._cascade, c.key_id.in_((whose, EVERY_KEY)), c.fallback_at.is_not(None))
+            own = (c.cascade == self._cascade, c.key_id.in_((account, EVERY_KEY)), c.fallback_at.is_not(None))
             if connection.scalar(select(func.count()).where(*own)):
                 return None
             now = datetime.now(UTC).isoformat(timespec="seconds")
-            self._upsert(connection, whose, dict.fromkeys(Differences._fields, 0), fallback_at=now)
+            self._upsert(connection, account, dict.fromkeys(Differences._fields, 0), fallback_at=now)
         self.refresh()
         return judged
 

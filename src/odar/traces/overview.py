@@ -82,7 +82,9 @@ def savings(sums: Mapping[str, float]) -> dict[str, Any]:
     (-30, 0.1, 0.25, None)
     """
     total = {name: sums.get(name, 0) for name in ("calls", *_ROUTED_SUMS)}
-    questions, cost, slow = total["questions"], total["routed_usd"], total["baseline_usd"]
+    questions = total["questions"]
+    cost = total["routed_usd"]
+    slow = total["baseline_usd"]
     known = total["priced"] > 0
     warning = None
     if total["priced"] >= MIN_QUESTIONS and cost > slow:
@@ -141,7 +143,7 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
 
 def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     """Warnings for the operator: ODAR costs more than it saves, unknown prices, answers cut off."""
-    counts = {agent: (each["answers"], each["cut_off"]) for agent, each in figures["cut_off"].items()}
+    counts = {agent: (row["answers"], row["cut_off"]) for agent, row in figures["cut_off"].items()}
     limits = {agent: settings.agent(agent).max_tokens for agent in settings.agent_names}
     warnings = [figures["savings"]["warning"]] if figures["savings"]["warning"] else []
     if figures["savings"]["unpriced"]:

@@ -19,19 +19,7 @@ from odar.conversation import ChatParameters
 from odar.formats import dump_json
 from odar.policy.energy import scaffold_mask
 from odar.policy.equivalence import group_candidates
-from odar.types import (
-    DIRECT,
-    NO_USAGE,
-    Call,
-    Candidate,
-    Decision,
-    Image,
-    Plan,
-    Query,
-    Spend,
-    Trace,
-    path_name,
-)
+from odar.types import DIRECT, NO_USAGE, Call, Candidate, Decision, Image, Plan, Query, Spend, Trace, path_name
 
 OK, ERROR, CANCELLED = "ok", "error", "cancelled"
 CLIENT_LEFT = 499
@@ -211,8 +199,8 @@ def _degradations(trace: Trace, content: bool) -> list[str]:
         return list(trace.degradations)
     faults = {candidate.fault for candidate in trace.candidates if candidate.fault}
     return [
-        "the answer does not have the requested form" if each in faults else each
-        for each in trace.degradation_summaries
+        "the answer does not have the requested form" if summary in faults else summary
+        for summary in trace.degradation_summaries
     ]
 
 

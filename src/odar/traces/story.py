@@ -32,7 +32,7 @@ def tell_story(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         parts = [_answers(document, number), _agreement(document, number)]
         if number + 1 < len(decisions):
             after = decisions[number + 1]
-            answered = any(each["stage"] <= number for each in document["candidates"])
+            answered = any(candidate["stage"] <= number for candidate in document["candidates"])
             parts.append("" if after["p"] is None else f"{after['p']:.0%} likely right")
             instead = after["stage"] is not None and not answered
             parts.append(f"{after['stage']} is asked instead" if instead else _reason(after, plan))
@@ -98,10 +98,11 @@ def _reason(decision: Mapping[str, Any], plan: Mapping[str, Any]) -> str:
 
 def _answers(document: Mapping[str, Any], stage: int) -> str:
     """The answers to one stage; equal ones are counted."""
-    numbers = [i for i, each in enumerate(document["candidates"]) if each["stage"] == stage]
+    candidates = document["candidates"]
+    groups = document["groups"]
+    numbers = [i for i, candidate in enumerate(candidates) if candidate["stage"] == stage]
     if not numbers:
         return "no answer"
-    candidates, groups = document["candidates"], document["groups"]
     texts = [_JUDGMENTS[candidates[i]["judgment"]] + _name(document, groups.index(groups[i])) for i in numbers]
     return ", ".join(text if n == 1 else f"{text} ({n}×)" for text, n in Counter(texts).items())
 

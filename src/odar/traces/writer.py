@@ -63,7 +63,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         answer = trace.winner.text
     difficulty = None if plan is None else finite_or_none(plan.estimate.difficulty)
     cut_off = cut_off_counts(trace.candidates, query.parameters)
-    names = [*(call.model for call in trace.calls), *(each.model for each in trace.candidates)]
+    names = [*(call.model for call in trace.calls), *(candidate.model for candidate in trace.candidates)]
     trace_id = replace_invalid_chars(trace.id)
     return {
         "id": trace_id,
@@ -83,7 +83,7 @@ def make_row(record: Record, *, content: bool) -> Row:
         "query_characters": len(query.text),
         "key_id": record.key_id or None,
         "forced": plan and plan.forced,
-        "stages": plan and ",".join(str(each.stage) for each in trace.decisions if each.stage is not None),
+        "stages": plan and ",".join(str(d.stage) for d in trace.decisions if d.stage is not None),
         "slow_calls": count_slow_calls(trace.calls),
         "baseline_usd": finite_or_none(document["baseline_usd"]),
         "changed": verdict and changed_by_others(trace.candidates, verdict["winner"]),

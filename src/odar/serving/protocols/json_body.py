@@ -107,7 +107,7 @@ def _schema_at(kind: Any, path: str) -> dict[str, Any]:
     for step in ["", *re.findall(r"\w+", path)]:
         if step:
             schema = schema.get("items", {}) if step.isdigit() else schema.get("properties", {}).get(step, {})
-        nested = (each for each in schema.get("anyOf", ()) if not each.keys().isdisjoint(_NESTED_SCHEMA_KEYS))
+        nested = (part for part in schema.get("anyOf", ()) if not part.keys().isdisjoint(_NESTED_SCHEMA_KEYS))
         schema = next(nested, schema)
         schema = parts[schema["$ref"]] if "$ref" in schema else schema
     return schema
