@@ -118,10 +118,10 @@ async def test_retention_deletes_stored_responses(kept, store, settings):
     first = await kept.openai.responses.create(model=MODEL, input="Hello")
     database = Database(settings.store)
     delete_old_traces(database, 30, datetime.now(UTC) + timedelta(days=10))
-    assert store.archive.response_items(first.id, "") is not None
+    assert store.responses.items(first.id, "") is not None
     delete_old_traces(database, 30, datetime.now(UTC) + timedelta(days=32))
     database.close()
-    assert store.archive.response_items(first.id, "") is None
+    assert store.responses.items(first.id, "") is None
 
 
 async def test_a_continuation_stores_only_what_is_new(kept, store, settings):
@@ -129,7 +129,7 @@ async def test_a_continuation_stores_only_what_is_new(kept, store, settings):
     last = first
     for _ in range(8):
         last = await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=last.id)
-    assert store.archive.response_items(last.id, "").count("Go on") == 8
+    assert store.responses.items(last.id, "").count("Go on") == 8
     with Database(settings.store) as database, database.read() as connection:
         stored = connection.scalar(select(func.sum(func.length(responses.c.added))))
     assert stored < 120_000
@@ -143,9 +143,7 @@ async def test_a_conversation_is_as_old_as_its_last_response(kept, store, settin
             connection.execute(update(responses).values(day=(now - timedelta(days=29)).date().isoformat()))
         last = await kept.openai.responses.create(model=MODEL, input="Go on", previous_response_id=first.id)
         delete_old_traces(database, 30, now + timedelta(days=2))
-        assert "Hello" in store.archive.response_items(last.id, "")
+        assert "Hello" in store.responses.items(last.id, "")
         with database.write() as connection:
             connection.execute(delete(responses).where(responses.c.id == first.id))
-    assert (
-        store.archive.response_items(last.id, "") is None
-    )  # a part of a conversation is not passed off as the whole
+    assert store.responses.items(last.id, "") is None  # a part of a conversation is not passed off as the whole

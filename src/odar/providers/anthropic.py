@@ -38,8 +38,6 @@ _FINISH = {
 }
 """Every other stop reason is an ordinary stop."""
 _TOOL_CHOICE = {"auto": "auto", "none": "none", "required": "any", "tool": "tool"}
-
-
 ThinkingByCall = Mapping[str, list[Any]]
 """Thinking blocks by the id of the tool call that follows them."""
 

@@ -101,6 +101,7 @@ class Breaker:
 
     async def call(self, request: Request, send: Callable[[], Awaitable[Reply]]) -> Reply:
         """Send a request, and record how it ends; raise ProviderUnreachable if the breaker is open."""
+        # refuse it while the breaker is open
         background = BACKGROUND.get()
         wait = self.waiting() if background else self.admit()
         if wait is not None:
@@ -114,6 +115,7 @@ class Breaker:
                 may_be_billed=False,
                 reached=False,
             )
+        # send it, and record the outcome unless it is background work
         if background:
             return await send()
         key = CURRENT_KEY.get()

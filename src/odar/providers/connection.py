@@ -416,6 +416,7 @@ class Connections:
         server = f"{self.address.host}:{self.address.port}"
         host, port = (self.proxy or self.address)[:2]
         try:
+            # a socket to the server or its proxy
             addresses = await self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             raw = await start_connection(
                 addresses, happy_eyeballs_delay=_NEXT_ADDRESS_S, interleave=1, loop=self.loop
@@ -423,6 +424,7 @@ class Connections:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.proxy is not None and secure:
                 await self._tunnel(raw)
+            # TLS with the server, also behind a proxy
             context = (self._tls or default_tls()) if secure else None
             _, connection = await self.loop.create_connection(
                 lambda: Connection(self._errors),
@@ -436,19 +438,24 @@ class Connections:
                 f"no trusted TLS connection to {server}; {remedy}", retryable=False
             ) from None
         except (OSError, UnicodeError) as error:  # UnicodeError: an invalid host name
-            why = getattr(error, "strerror", None) or type(error).__name__
-            local = getattr(error, "errno", None) in _LOCAL_ERRORS
-            if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
-                LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", why)
-                why = f"cannot connect to {server}: {why} on this machine"
-            else:
-                what = f"the proxy {host}:{port}" if self.proxy else server
-                check = "the proxy variables" if self.proxy else "base_url"
-                if isinstance(error, socket.gaierror):
-                    check = f"the network connection, and {check}"
-                why = f"cannot connect to {what} ({why}); check {check}"
-            raise self._errors.not_sent(why, local=local) from None
+            raise self._unreachable(error) from None
         return connection
+
+    def _unreachable(self, error: OSError | UnicodeError) -> ProviderUnreachable:
+        """The error for a connection that was not opened, with what to check."""
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        code = getattr(error, "errno", None)
+        server = f"{self.address.host}:{self.address.port}"
+        if code in (errno.EMFILE, errno.ENFILE):
+            LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", reason)
+            why = f"cannot connect to {server}: {reason} on this machine"
+        else:
+            what = f"the proxy {self.proxy.host}:{self.proxy.port}" if self.proxy else server
+            check = "the proxy variables" if self.proxy else "base_url"
+            if isinstance(error, socket.gaierror):
+                check = f"the network connection, and {check}"
+            why = f"cannot connect to {what} ({reason}); check {check}"
+        return self._errors.not_sent(why, local=code in _LOCAL_ERRORS)
 
     async def _tunnel(self, raw: socket.socket) -> None:
         """Open a tunnel to the server through the proxy (CONNECT); close the socket on failure.

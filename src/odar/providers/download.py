@@ -31,7 +31,6 @@ HUB_ANSWER_S = 5.0
 HUB_ATTEMPTS = 3
 SPARE_BYTES = 50_000_000
 """Free disk space that must remain after a download."""
-
 _CHUNK = 1 << 20
 _POLL_S = 0.1
 _unreachable_hubs: dict[str, str] = {}
@@ -83,6 +82,7 @@ def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message:
     if endpoint in _unreachable_hubs:
         raise SourceFailed(_unreachable_hubs[endpoint])
     on_message(f"source: the hub, {weights.hub} (the SHA-256 that is checked is the official one)")
+    # append what is missing; each attempt resumes where the last one ended
     url = f"{endpoint}/{weights.hub}/resolve/main/{weights.file}"
     have = part.stat().st_size if part.exists() else 0
     for _ in range(HUB_ATTEMPTS):
@@ -109,7 +109,7 @@ def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message:
                 _unreachable_hubs[endpoint] = f"the hub did not answer within {HUB_ANSWER_S:g} s"
                 raise SourceFailed(_unreachable_hubs[endpoint]) from None
         except (ConnectionError, HTTPException):
-            pass  # the next attempt resumes
+            pass
     if have < weights.size:
         raise SourceFailed(f"the hub broke off {HUB_ATTEMPTS} times at {have / 1e6:,.0f} MB")
     _verify(part, weights, "the hub")

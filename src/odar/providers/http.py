@@ -38,8 +38,6 @@ _HEADERS = {
     "user-agent": "odar",
     "content-type": "application/json",
 }
-
-
 ATTEMPTS = 3
 FIRST_PAUSE_S = 0.5
 """Maximum wait before the first retry; doubled for each further one."""
@@ -188,11 +186,13 @@ class HttpProvider(Provider):
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
+                    # one attempt
                     try:
                         async with self._open_connections().request(method, path, headers, data) as connection:
                             response = Response(connection, self._errors)
                             await response.check_head()
                             return await read(response), failed
+                    # another one, if the limits and the time allow it
                     except ProviderError as error:
                         wait = backoff_s(len(failed), error.retry_after)
                         failed.append(error)

@@ -30,7 +30,6 @@ from odar.errors import ProviderError
 Chunk = Mapping[str, Any]
 OnChunk = Callable[[Chunk], None]
 _T = TypeVar("_T")
-
 PARALLEL = 8
 """Samples in one batch. Each slot keeps its prompt, so that the steps of a question do not evict each other's."""
 _MIN_BYTES_PER_S = 3e9
@@ -246,10 +245,12 @@ class Engine:
                 return True
             return False
 
+        # run it
         with reserved_cores(self._threads, cancelled):
             first = monotonic()
             rejection = self._server.handle_completions(dict(body), on_data)
         self._check_speed(tokens, monotonic() - first)
+        # report how it ended
         if failures:
             raise failures.pop(0)  # its traceback refers to this list
         if cancelled():

@@ -88,6 +88,7 @@ class LocalProvider(Provider):
                 self._download(request.model, engine)
                 return _generate(engine, request, engine.chat_prompt(turns), on_text, cancelled)
 
+        # wait for the job in the engine's queue
         engine.requests += 1
         try:
             async with asyncio.timeout(request.timeout_s):

@@ -27,7 +27,6 @@ from odar.files import cache_folder, read_errors, user_path
 
 GGUF = "gguf:"
 """Prefix of a model name that is the path of a user's GGUF file."""
-
 OnProgress = Callable[[str, int, int], None]
 """Called with the stage, the bytes done so far and the total bytes."""
 OnMessage = Callable[[str], None]

@@ -48,8 +48,6 @@ from odar.types import NO_USAGE, Answer, Decision, Plan, Query, Spend, path_of
 LOG = logging.getLogger("odar.serving")
 _CHARGE_TIMEOUT_S = 1.0
 """Seconds that a reply waits until it is charged; a database that takes longer is written to afterwards."""
-
-
 UNREAD = ChatRequest("", Query(""))
 """Stands for a request whose body has not been read."""
 UNIDENTIFIED = Key("", "not identified")
@@ -345,7 +343,7 @@ class StoredResponses(Endpoint):
         """The conversation up to a response of this key; responses of other keys count as unknown."""
         if not isinstance(previous, str):
             raise bad_field("previous_response_id", "must be a string")
-        text = await asyncio.to_thread(self._service.store.archive.response_items, previous, state.key.id)
+        text = await asyncio.to_thread(self._service.store.responses.items, previous, state.key.id)
         if text is None:
             message = "is unknown for this key, or too old; send the whole conversation"
             raise bad_field("previous_response_id", message)
@@ -364,7 +362,7 @@ class StoredResponses(Endpoint):
             items = [*state.items_to_store, *(item for item in response["output"] if item["type"] != "reasoning")]
             try:
                 text = (await asyncio.to_thread(dump_json, items)).decode()
-                save = partial(self._service.store.archive.save_response, response["id"], state.key.id, text)
+                save = partial(self._service.store.responses.save, response["id"], state.key.id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
             except OdarError as error:  # the answer is paid for, so it is returned nevertheless
                 LOG.error("a response was not stored: %s", type(error).__name__)

@@ -17,15 +17,12 @@ from odar.formats import dump_json
 from odar.serving.errors import ApiError
 
 Headers = Sequence[tuple[bytes, bytes]]
-
 JSON_HEADERS: Headers = ((b"content-type", b"application/json"),)
 EVENT_STREAM_HEADERS: Headers = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # otherwise nginx buffers the stream
 )
-
-
 BODY_TIMEOUT_S = 30.0
 """Seconds that a client has to send its request."""
 WRITE_TIMEOUT_S = 10.0
@@ -125,12 +122,14 @@ async def read_body(
 
     `hold` is called with the number of bytes before they are read, all at once if the length is known.
     """
+    # reject it by its declared length, or hold memory for that
     digits = next((value for name, value in headers if name == b"content-length"), b"0")
     digits = digits.lstrip(b"0")[:_MAX_DIGITS]  # Python reads no number of more than 4,300 digits
     length = int(digits) if digits.isdigit() else 0
     if length > limit:
         raise _too_large(limit)
     hold(length)
+    # read it, in time and within the limit
     pieces: list[bytes] = []
     size = 0
     message = await receive()

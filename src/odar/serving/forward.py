@@ -31,8 +31,6 @@ MAX_INPUTS = 2048
 """Largest number of texts in a request, as at OpenAI."""
 _DEFAULT_TOKENS = 16
 """Default of `max_tokens` as OpenAI documents it; sent because other servers have other defaults or none."""
-
-
 Tokens = Annotated[list[int], Meta(min_length=1)]
 Texts = str | Annotated[list[str | int | Tokens], Meta(min_length=1)]
 """A text, a list of texts, a list of tokens, or a list of such lists."""

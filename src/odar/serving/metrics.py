@@ -122,6 +122,7 @@ class Metrics(Collector):
         counts["odar_requests"][record.endpoint, path, str(record.http_status)] += 1
         counts[_SECONDS][path, _EDGE_NAMES[bisect_left(_EDGES, record.seconds)]] += 1
         counts[_SECONDS][path, "sum"] += record.seconds
+        # its calls
         for call in trace.calls:
             counts["odar_calls"][call.provider, call.model] += call.samples
             if call.failed:
@@ -133,6 +134,7 @@ class Metrics(Collector):
                 counts["odar_unpriced_calls"][()] += 1
             else:
                 counts["odar_cost_usd"][()] += call.cost_usd
+        # its answer
         if not isinstance(trace, Trace):
             return
         if trace.plan.session is not None:

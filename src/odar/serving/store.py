@@ -10,8 +10,11 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeVar
+
+from sqlalchemy import CTE, insert, literal, select, update
 
 from odar.errors import StoreError, UnknownName
 from odar.serving.budgets import Budgets
@@ -19,7 +22,7 @@ from odar.serving.keys import KeyCache, all_keys, keys_version
 from odar.serving.sessions import StoredSessions
 from odar.settings import Settings
 from odar.traces.archive import Archive
-from odar.traces.database import Database
+from odar.traces.database import Database, responses
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.record import Record
 from odar.traces.retention import TrustedClock, delete_old_traces, newest_trace
@@ -27,7 +30,6 @@ from odar.traces.writer import CLOSE_S, FLUSH_INTERVAL_S, Health, TraceWriter
 
 LOG = logging.getLogger("odar.serving")
 T = TypeVar("T")
-
 _REFRESH_S = 1.0
 """Seconds between checks for changes by other processes."""
 _SWEEP_S = 3600.0
@@ -47,6 +49,7 @@ class Store:
         self._database = Database(self.settings)
         self._is_shared = bool(owner) or not self._database.is_sqlite
         self.archive = Archive(self._database)
+        self.responses = ResponseArchive(self._database)
         self.observations = Observations(self._database, cascade_id(settings))
         self.sessions = None if self._database.is_sqlite else StoredSessions(self._database)
         """Conversations, if gateways on other machines may continue them."""
@@ -150,3 +153,41 @@ class Store:
                 self.key_cache.lose()
                 self._version = None
             raise
+
+
+class ResponseArchive:
+    """Conversations of /v1/responses, which clients continue by id. Call it outside the event loop."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
+        """Store the items that a response adds, a JSON list, under its id and that of the response it continues."""
+        day = datetime.now(UTC).date().isoformat()
+        row = {"id": response_id, "key_id": key_id, "day": day, "previous": previous, "added": items}
+        with self._database.write() as connection:
+            connection.execute(insert(responses).values(**row))
+            if previous is not None:  # the whole conversation is as old as its last response
+                chain = select(_chain(previous, key_id).c.id)
+                connection.execute(
+                    update(responses).where(responses.c.id.in_(chain), responses.c.day < day).values(day=day)
+                )
+
+    def items(self, response_id: str, key_id: str) -> str | None:
+        """The conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
+        chain = _chain(response_id, key_id)
+        query = select(chain.c.previous, responses.c.added).join(responses, responses.c.id == chain.c.id)
+        with self._database.read() as connection:
+            rows = connection.execute(query.order_by(chain.c.depth.desc())).all()
+        if not rows or rows[0].previous is not None:
+            return None
+        return f"[{','.join(row.added[1:-1] for row in rows if row.added != '[]')}]"
+
+
+def _chain(response_id: str, key_id: str) -> CTE:
+    """The ids of a stored response and of those that it continues; `depth` counts from the last."""
+    c = responses.c
+    last = select(c.id, c.previous, literal(0).label("depth")).where(c.id == response_id, c.key_id == key_id)
+    chain = last.cte("chain", recursive=True)
+    earlier = select(c.id, c.previous, chain.c.depth + 1).where(c.id == chain.c.previous, c.key_id == key_id)
+    return chain.union_all(earlier)

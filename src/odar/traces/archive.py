@@ -7,12 +7,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import CTE, ColumnElement, Select, and_, func, insert, literal, select, tuple_, update
+from sqlalchemy import ColumnElement, Select, and_, func, select, tuple_, update
 
 from odar.errors import InputError, UnknownName
 from odar.formats import load_json
 from odar.settings import Settings
-from odar.traces.database import Database, documents, responses, traces
+from odar.traces.database import Database, documents, traces
 from odar.traces.filter import Filter, conditions, has_prefix
 from odar.traces.observations import Observations, cascade_id
 from odar.traces.overview import overview
@@ -87,28 +87,6 @@ class Archive:
             next_page = _position > tuple_(*rows[-1])
             page = query.where(next_page).order_by(traces.c.started_at, traces.c.id).limit(_EXPORT_PAGE)
 
-    def save_response(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
-        """Keep the items of a response, a JSON list; earlier ones are kept under the response that it continues."""
-        day = datetime.now(UTC).date().isoformat()
-        row = {"id": response_id, "key_id": key_id, "day": day, "previous": previous, "added": items}
-        with self._database.write() as connection:
-            connection.execute(insert(responses).values(**row))
-            if previous is not None:  # the whole conversation is as old as its last response
-                chain = select(_chain(previous, key_id).c.id)
-                connection.execute(
-                    update(responses).where(responses.c.id.in_(chain), responses.c.day < day).values(day=day)
-                )
-
-    def response_items(self, response_id: str, key_id: str) -> str | None:
-        """The conversation up to a stored response of this key, a JSON list, or None if it is not stored."""
-        chain = _chain(response_id, key_id)
-        query = select(chain.c.previous, responses.c.added).join(responses, responses.c.id == chain.c.id)
-        with self._database.read() as connection:
-            rows = connection.execute(query.order_by(chain.c.depth.desc())).all()
-        if not rows or rows[0].previous is not None:
-            return None
-        return f"[{','.join(row.added[1:-1] for row in rows if row.added != '[]')}]"
-
     def mark(self, trace_id: str, correct: bool, note: str | None = None, by: str | None = None) -> None:
         """Mark an answer right or wrong; the last mark counts.
 
@@ -131,15 +109,6 @@ class Archive:
     def overview(self, wanted: Filter | None = None, step: str = "day") -> dict[str, Any]:
         with self._database.read() as connection:
             return overview(connection, conditions(wanted), step)
-
-
-def _chain(response_id: str, key_id: str) -> CTE:
-    """The ids of a stored response and of those that it continues; `depth` counts from the last."""
-    c = responses.c
-    last = select(c.id, c.previous, literal(0).label("depth")).where(c.id == response_id, c.key_id == key_id)
-    chain = last.cte("chain", recursive=True)
-    earlier = select(c.id, c.previous, chain.c.depth + 1).where(c.id == chain.c.previous, c.key_id == key_id)
-    return chain.union_all(earlier)
 
 
 def _select_traces(*more: ColumnElement[Any]) -> Select[Any]:

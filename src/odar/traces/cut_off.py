@@ -10,7 +10,6 @@ from odar.types import Candidate
 
 _ACCEPTED_SHARE = 0.05
 _MAX_FACTOR = 4.0
-
 Counts = Mapping[str, tuple[int, int]]
 """Number of answers of each agent, and how many of them were cut off."""
 

@@ -44,8 +44,6 @@ batch adds as many, because a busy event loop keeps the GIL for 5 ms each time, 
 _EDGES = [i / BINS for i in range(1, BINS)]
 """Lower edges of the bins after the first; computing int(d·100) instead would round 0.29 down to 28."""
 _INT_MAX = 2**63 - 1
-
-
 Row = dict[str, Any]
 """A record as the columns of `traces` and `documents`, and `charge_to`: the key that is charged."""
 
