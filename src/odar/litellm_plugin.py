@@ -31,7 +31,7 @@ from odar.providers.openai import StreamedReply, chat_body, read_reply
 from odar.serving.errors import ApiError, api_error_of
 from odar.serving.protocols.chat import ChatWriter, read_chat
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.reply import usage_of
+from odar.serving.protocols.reply import openai_usage
 from odar.types import FAST, SECOND, SLOW, Answer
 
 PROVIDER = "litellm"
@@ -103,7 +103,7 @@ class OdarLLM:
         for part in () if streamed else writer.deltas(winner):
             for chunk in _chunks(part):
                 yield chunk
-        usage = {name: value for name, value in (usage_of(answer.trace.spend) or {}).items() if name != "cost"}
+        usage = {name: value for name, value in (openai_usage(answer.trace.spend) or {}).items() if name != "cost"}
         last = _chunk(finish_reason=winner.finish, is_finished=True, usage=usage or None)  # LiteLLM would charge it
         yield last | {"provider_specific_fields": {"odar": writer.odar_object(answer)}}
 

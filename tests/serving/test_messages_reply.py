@@ -10,7 +10,7 @@ import pytest
 from odar.conversation import ToolCall, Wire
 from odar.providers.base import Delta
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.serving.protocols.messages import MessageWriter, usage_of
+from odar.serving.protocols.messages import MessageWriter, anthropic_usage
 from odar.types import Answer, Query, Spend, Usage
 from support.traces import make_answer
 
@@ -100,11 +100,11 @@ def test_a_stream_without_deltas_contains_the_whole_answer():
 
 
 def test_usage_follows_anthropic_counting():
-    assert usage_of(Spend(1, Usage(100, 30, 7, None, 20), 0.5, 1.0)) == {
+    assert anthropic_usage(Spend(1, Usage(100, 30, 7, None, 20), 0.5, 1.0)) == {
         "input_tokens": 50,
         "cache_creation_input_tokens": 20,
         "cache_read_input_tokens": 30,
         "output_tokens": 7,
         "cost": 0.5,
     }
-    assert usage_of(Spend(1, Usage(), None, 1.0))["input_tokens"] is None
+    assert anthropic_usage(Spend(1, Usage(), None, 1.0))["input_tokens"] is None

@@ -76,7 +76,7 @@ class AnthropicProvider(HttpProvider):
         headers = {"anthropic-beta": ",".join(betas)} if betas else {}
         prompts = self._prompts if request.cache and request.parameters.protocol != PROTOCOL else None
         with prompts.use(request) if prompts else nullcontext((False, False)) as (instructions, conversation):
-            set_marks(body, instructions=instructions, conversation=conversation)
+            add_cache_control(body, instructions=instructions, conversation=conversation)
             reply = await self.post("/v1/messages", body, request, read_message, StreamedMessage, on_delta, headers)
         self._remember_thinking(reply.completions[0])
         return reply
@@ -132,11 +132,11 @@ def messages_body(
     return body
 
 
-def set_marks(body: dict[str, Any], *, instructions: bool = False, conversation: bool = False) -> None:
+def add_cache_control(body: dict[str, Any], *, instructions: bool = False, conversation: bool = False) -> None:
     """Add `cache_control` to the end of the instructions, and to the last turn.
 
     >>> body = {"system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}]}
-    >>> set_marks(body, instructions=True)
+    >>> add_cache_control(body, instructions=True)
     >>> body["system"]
     [{'type': 'text', 'text': 'Be brief.', 'cache_control': {'type': 'ephemeral'}}]
     """

@@ -27,7 +27,7 @@ from odar.serving.openapi import Feedback, openapi_document
 from odar.serving.protocols.chat import ChatWriter, read_chat, read_decision
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.protocols.json_body import convert, read_json
-from odar.serving.protocols.messages import MessageWriter, read_countable, read_messages
+from odar.serving.protocols.messages import MessageWriter, read_count_tokens, read_messages
 from odar.serving.protocols.responses import ResponseWriter, read_responses
 from odar.serving.service import Service
 from odar.serving.store import Store
@@ -80,7 +80,7 @@ def create_app(
         "/v1/decision": DecisionEndpoint(service, "decision", read_decision, ChatWriter),
         "/v1/embeddings": ForwardEndpoint(service, "embeddings", read_embeddings, ChatWriter),
         "/v1/completions": ForwardEndpoint(service, "completions", read_completions, ChatWriter),
-        "/v1/messages/count_tokens": TokenCount(service, "messages", read_countable, MessageWriter),
+        "/v1/messages/count_tokens": TokenCount(service, "messages", read_count_tokens, MessageWriter),
     }
     routes = [
         *(Route(path, endpoint, methods=["POST"]) for path, endpoint in endpoints.items()),

@@ -32,8 +32,8 @@ from odar.serving.errors import ApiError, bad_field, operator_error
 from odar.serving.keys import NO_KEY, Key
 from odar.serving.protocols.json_body import convert
 from odar.serving.service import Service
-from odar.traces.filter import Filter, Text, utc_or_error
-from odar.traces.observations import settings_lines
+from odar.traces.filter import Filter, Text, parse_time
+from odar.traces.observations import settings_toml
 from odar.traces.overview import warnings_of
 from odar.traces.story import tell_story
 
@@ -108,7 +108,7 @@ class TraceQuery(Filter, frozen=True, kw_only=True):
         for name, moment in (("since", query.since), ("until", query.until)):
             try:
                 if moment is not None:
-                    utc_or_error(moment)
+                    parse_time(moment)
             except InputError as error:
                 raise bad_field(name, str(error)) from None
         return query
@@ -208,7 +208,7 @@ def _observation(view: _View) -> dict[str, Any]:
             {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
             for i, (name, agent) in enumerate(odar.believed_agents.items())
         ],
-        "toml": settings_lines(settings),
+        "toml": settings_toml(settings),
     }
 
 

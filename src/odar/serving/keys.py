@@ -113,7 +113,7 @@ class KeyCache:
         self._by_digest = {key.digest: key for key in keys if key.revoked_at is None}
         self.lost = False
 
-    def lose(self) -> None:
+    def mark_lost(self) -> None:
         """Forget all keys, because their database is deleted or damaged."""
         self.lost = True
         self._by_digest = {}

@@ -19,10 +19,10 @@ from odar.serving.keys import Key
 from odar.settings import ProviderSettings, Settings
 from odar.types import Route
 
-ADAPTIVE = "odar"
-DIAL_MODELS = {ADAPTIVE: None, f"{ADAPTIVE}-economy": "economy", f"{ADAPTIVE}-quality": "quality"}
+CASCADE_MODEL = "odar"
+DIAL_MODELS = {CASCADE_MODEL: None, f"{CASCADE_MODEL}-economy": "economy", f"{CASCADE_MODEL}-quality": "quality"}
 """Models whose stages ODAR chooses, and their dial; None is the one of the request or the settings."""
-PATH_MODELS = {f"{ADAPTIVE}-{path}": path for path in Route}
+PATH_MODELS = {f"{CASCADE_MODEL}-{path}": path for path in Route}
 """The paths of the paper (SPEC 1)."""
 _CHECK_AGAIN_S = 30.0
 _CHECK_TIMEOUT_S = 3.0

@@ -155,8 +155,8 @@ class DrainingServer(uvicorn.Server):
         """Start to listen, and tune the garbage collector."""
         self._loop = asyncio.get_running_loop()
         self._loop.set_exception_handler(_on_loop_error)
-        if (lifeline := self._workers.lifeline) is not None:
-            self._loop.add_reader(lifeline, self._on_parent_end, lifeline)
+        if (pipe := self._workers.parent_pipe) is not None:
+            self._loop.add_reader(pipe, self._on_parent_end, pipe)
         shared = sockets if sockets and self._workers.count > 1 else []
         await super().startup([] if shared else sockets)
         for listening in shared:
@@ -203,9 +203,9 @@ class DrainingServer(uvicorn.Server):
         for listener in self.servers:
             listener.close()
 
-    def _on_parent_end(self, lifeline: int) -> None:
+    def _on_parent_end(self, pipe: int) -> None:
         assert self._loop is not None
-        self._loop.remove_reader(lifeline)
+        self._loop.remove_reader(pipe)
         super().handle_exit(signal.SIGTERM, None)
 
 

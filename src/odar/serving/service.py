@@ -21,7 +21,7 @@ from odar.serving.errors import ApiError, bad_field
 from odar.serving.keys import NO_KEY, Key
 from odar.serving.logs import Logs
 from odar.serving.metrics import Metrics
-from odar.serving.models import ADAPTIVE, DIAL_MODELS, PATH_MODELS, ServedModels
+from odar.serving.models import CASCADE_MODEL, DIAL_MODELS, PATH_MODELS, ServedModels
 from odar.serving.observation import TrafficObserver
 from odar.serving.protocols.chat_request import ChatRequest
 from odar.serving.store import Store
@@ -112,7 +112,7 @@ class Service:
         # which of the three: one model, a path of the paper, or the cascade at a dial
         if name not in DIAL_MODELS:
             if path is not None:
-                raise bad_field("odar.path", f"needs model {ADAPTIVE!r}; {name!r} has no choice of path")
+                raise bad_field("odar.path", f"needs model {CASCADE_MODEL!r}; {name!r} has no choice of path")
             path = PATH_MODELS.get(name)
             if path is None:
                 self.models.check(name)
@@ -120,7 +120,7 @@ class Service:
                 return AskOptions(model=name, max_path=max_path)
         elif (preset := DIAL_MODELS[name]) is not None:
             if dial is not None:
-                raise bad_field("odar.dial", f"needs model {ADAPTIVE!r}; the dial of {name!r} is {preset}")
+                raise bad_field("odar.dial", f"needs model {CASCADE_MODEL!r}; the dial of {name!r} is {preset}")
             dial = Dial.parse(preset)
         if path is not None and not key.allows_path(path):
             message = f"this question takes the {path} path, which this key may not use"

@@ -150,7 +150,7 @@ class Store:
             if error.at_fault == "schema":  # the database answers, but has no keys of ODAR
                 if not self.key_cache.lost:
                     LOG.error("%s; every request that needs a key is refused until the store is back", error)
-                self.key_cache.lose()
+                self.key_cache.mark_lost()
                 self._version = None
             raise
 

@@ -67,7 +67,7 @@ class Workers:
         """Which of the workers this process is."""
         self.is_first = True
         """Whether this worker prints the start-up messages: number 0, unless it replaces another."""
-        self.lifeline: int | None = None
+        self.parent_pipe: int | None = None
         """A pipe that is closed when the parent ends; None without child processes."""
         self.sessions = SessionTable(sessions)
         self._id = secrets.token_hex(8)
@@ -145,7 +145,7 @@ class _Supervisor:
         """The number of each worker, by its process."""
         self._signal: int | None = None
         self._code = 0
-        workers.lifeline, self._lifeline_end = os.pipe()
+        workers.parent_pipe, self._parent_pipe_end = os.pipe()
         names = [name for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
         handlers = {getattr(signal, name): signal.getsignal(getattr(signal, name)) for name in names}
         self._handlers = {number: old for number, old in handlers.items() if old != signal.SIG_IGN}  # as by nohup
@@ -189,7 +189,7 @@ class _Supervisor:
                 continue
             if pid == 0:
                 os.setpgid(0, 0)  # a terminal's Ctrl-C goes to the parent alone, which stops all
-                os.close(self._lifeline_end)
+                os.close(self._parent_pipe_end)
                 for signal_number, handler in self._handlers.items():
                     signal.signal(signal_number, handler)
                 workers.number = number

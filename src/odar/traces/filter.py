@@ -48,7 +48,7 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Text in question or answer, case-insensitive; matches only traces stored with content."""
 
 
-def utc_or_error(text: str) -> str:
+def parse_time(text: str) -> str:
     """A user's time as UTC: ISO 8601, or "36h" for 36 hours ago; raises InputError if it is neither."""
     try:
         if match := re.fullmatch(r"(\d+)([mhdw])", text):
@@ -63,8 +63,8 @@ def conditions(wanted: Filter | None) -> list[ColumnElement[bool]]:
     """The filter as SQL conditions; None matches every trace."""
     c = traces.c
     tests: dict[str, Callable[[Any], ColumnElement[bool]]] = {
-        "since": lambda value: c.started_at >= utc_or_error(value),
-        "until": lambda value: c.started_at < utc_or_error(value),
+        "since": lambda value: c.started_at >= parse_time(value),
+        "until": lambda value: c.started_at < parse_time(value),
         "path": lambda value: c.path == value,
         "status": lambda value: c.status == value,
         "key": lambda value: c.key_id == value,

@@ -18,8 +18,8 @@ from sqlalchemy import ColumnElement, Connection, case, delete, func, insert, se
 from odar.settings import Settings
 from odar.traces.confidence_sequence import Differences, betting_interval
 from odar.traces.database import OBSERVATION, Database, comparisons, observations, spending, upsert
-from odar.traces.filter import utc_or_error
-from odar.traces.overview import grouped, moment, sum_of
+from odar.traces.filter import parse_time
+from odar.traces.overview import grouped, sum_of, truncate_time
 from odar.traces.writer import replace_invalid_chars
 
 EVERY_KEY = "*"
@@ -175,13 +175,13 @@ class Observations:
         # the queries
         c = observations.c
         conditions: list[ColumnElement[bool]] = [c.cascade == self._cascade]
-        conditions += [] if since is None else [c.at >= utc_or_error(since)]
+        conditions += [] if since is None else [c.at >= parse_time(since)]
         conditions += [] if key_id is None else [c.key_id == key_id]
         groups: dict[str, list[ColumnElement[Any]]] = {
             "total": [],
             "keys": [c.key_id.label("name")],
             "kinds": [c.kind.label("name")],
-            "series": [moment(c.at, step).label("name")],
+            "series": [truncate_time(c.at, step).label("name")],
         }
         differing = select(observations).where(*conditions, c.same.is_(False)).order_by(c.at.desc(), c.id)
         today = datetime.now(UTC).date().isoformat()
@@ -251,7 +251,7 @@ def agreement_lines(report: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def settings_lines(settings: Settings) -> str:
+def settings_toml(settings: Settings) -> str:
     """Lines for odar.toml that make the observed cascade answer, and compare a share of its answers with slow."""
     lines = [f'policy = "{settings.policy}"', *settings.agent_lines(), ""]
     share = f"share = {LIVE_SHARE}  # of the questions are also answered by slow"

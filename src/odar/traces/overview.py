@@ -130,7 +130,7 @@ def overview(connection: Connection, conditions: Conditions, step: str = "day") 
     for name, path in paths.items():
         path["latency_s"] = latencies[name]
     routed = [cell for cell in cells if cell["path"] in _ROUTED and not cell["forced"]]
-    timeline = grouped(connection, conditions, moment(c.started_at, step).label("at"), _PATH, **_SUMS)
+    timeline = grouped(connection, conditions, truncate_time(c.started_at, step).label("at"), _PATH, **_SUMS)
     return _figures(cells) | {
         "paths": paths,
         "savings": savings({name: sum(cell[name] for cell in routed) for name in ("calls", *_ROUTED_SUMS)}),
@@ -156,7 +156,7 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     return warnings + cut_off_warnings(counts, limits)
 
 
-def moment(time: ColumnElement[str], step: str) -> ColumnElement[str]:
+def truncate_time(time: ColumnElement[str], step: str) -> ColumnElement[str]:
     """The day, hour or minute of a time."""
     # Literals: with parameters, PostgreSQL would not see that the expressions in SELECT and GROUP BY are equal.
     return func.substr(time, literal_column("1"), literal_column(str(STEPS[step])))

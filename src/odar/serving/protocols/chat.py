@@ -27,23 +27,23 @@ from odar.serving.protocols.chat_request import (
     read_tool_choice,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, openai_usage, sse_event, thinking_of
 from odar.types import Answer, Candidate, Query, Trace
 
 
-class Call(Struct):
+class ChatToolCall(Struct):
     """A call of a tool in a turn of the assistant."""
 
     id: str
     function: Function
 
 
-class Turn(Struct):
+class ChatTurn(Struct):
     """One turn of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[ChatToolCall] | None = None
     tool_call_id: str | None = None
 
 
@@ -57,7 +57,7 @@ class ChatTool(Struct):
 class ChatBody(OpenAIBody, kw_only=True):
     """The body of a request; `odar.forwarding` lists the further fields that are forwarded."""
 
-    messages: Annotated[list[Turn], Meta(min_length=1)]
+    messages: Annotated[list[ChatTurn], Meta(min_length=1)]
     max_tokens: Count | None = None
     max_completion_tokens: Count | None = None
     n: Annotated[int, Meta(ge=1, le=128)] | None = None
@@ -71,7 +71,7 @@ class ChatBody(OpenAIBody, kw_only=True):
 
 
 _FIELDS_WITHOUT_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "odar"})
-_TURN_FIELDS = frozenset(Turn.__struct_fields__)
+_TURN_FIELDS = frozenset(ChatTurn.__struct_fields__)
 
 
 def read_chat(body: Any) -> ChatRequest:
@@ -123,7 +123,7 @@ def _read_parameters(request: ChatBody, body: Mapping[str, Any]) -> ChatParamete
     )
 
 
-def _read_turn(turn: Turn, raw: Mapping[str, Any], index: int) -> Message:
+def _read_turn(turn: ChatTurn, raw: Mapping[str, Any], index: int) -> Message:
     role = turn.role
     content = turn.content
     if role == "tool" and turn.tool_call_id is None:
@@ -170,7 +170,7 @@ class ChatWriter(ReplyWriter):
         return {
             **self._head("chat.completion"),
             "choices": [self._choice(candidate, i) for i, candidate in enumerate(self._chosen(answer.trace))],
-            "usage": usage_of(answer.trace.spend),
+            "usage": openai_usage(answer.trace.spend),
             "odar": self.odar_object(answer),
         }
 
@@ -210,7 +210,7 @@ class ChatWriter(ReplyWriter):
             last = {} if index + 1 < len(chosen) else {"odar": self.odar_object(answer)}
             out += self._chunk({}, index, finish=candidate.finish, **last)
         if self._request.include_usage:
-            usage = usage_of(answer.trace.spend)
+            usage = openai_usage(answer.trace.spend)
             out += sse_event({**self._head("chat.completion.chunk"), "choices": [], "usage": usage})
         return out + DONE
 

@@ -38,7 +38,7 @@ _TOKENIZED_CHARS = 100_000
 _TURN_TOKENS = 4
 
 
-class Turn(Struct):
+class MessagesTurn(Struct):
     """One turn; tool results are in turns of the user."""
 
     role: Literal["user", "assistant", "system"]
@@ -54,7 +54,7 @@ class MessagesTool(Struct):
     input_schema: dict[str, Any] | None = None
 
 
-class Choice(Struct):
+class MessagesToolChoice(Struct):
     """Which tool can or must be called."""
 
     type: Literal["auto", "any", "none", "tool"]
@@ -65,13 +65,13 @@ class Choice(Struct):
 class CountBody(RequestBody, kw_only=True):
     """The body of a request to count tokens."""
 
-    messages: Annotated[list[Turn], Meta(min_length=1)]
+    messages: Annotated[list[MessagesTurn], Meta(min_length=1)]
     system: Content | None = None
     temperature: Annotated[float, Meta(ge=0, le=1)] | None = None
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
     stop_sequences: str | list[str] | None = None
     tools: list[MessagesTool] | None = None
-    tool_choice: Choice | None = None
+    tool_choice: MessagesToolChoice | None = None
     output_config: OutputOptions | None = None
     metadata: dict[str, Any] | None = None
 
@@ -94,7 +94,7 @@ def read_messages(body: Any) -> ChatRequest:
     return request.chat_request(Query.from_messages(tuple(turns), _read_parameters(request, body)))
 
 
-def read_countable(body: Any) -> ChatRequest:
+def read_count_tokens(body: Any) -> ChatRequest:
     """Read a request to count tokens, which needs no `max_tokens`."""
     return read_messages({"max_tokens": 1, **body} if isinstance(body, dict) else body)
 
@@ -139,7 +139,7 @@ def _read_parameters(request: MessagesBody, body: Mapping[str, Any]) -> ChatPara
     )
 
 
-def _read_tool_choice(choice: Choice) -> ToolChoice:
+def _read_tool_choice(choice: MessagesToolChoice) -> ToolChoice:
     if choice.type == "tool":
         return ToolChoice("tool", required(choice.name, "tool_choice.name"))
     return ToolChoice("required" if choice.type == "any" else choice.type)
@@ -151,7 +151,7 @@ def _system_text(content: Content, where: str) -> str:
     return "\n\n".join(required(block.text, f"{where}[{i}].text") for i, block in enumerate(content))
 
 
-def _read_turn(turn: Turn, raw: Mapping[str, Any], where: str) -> list[Message]:
+def _read_turn(turn: MessagesTurn, raw: Mapping[str, Any], where: str) -> list[Message]:
     """Read one turn; tool results become separate turns, as in the other protocols."""
     role = turn.role
     content = turn.content
@@ -209,7 +209,7 @@ def _stop_fields(candidate: Candidate) -> dict[str, Any]:
     return {"stop_reason": reason, "stop_sequence": raw.get("stop_sequence")}
 
 
-def usage_of(spend: Spend) -> dict[str, Any]:
+def anthropic_usage(spend: Spend) -> dict[str, Any]:
     """Tokens and cost in US dollars of all calls; None for what a provider did not report."""
     usage = spend.usage
     uncached = None if usage.input is None else usage.input - (usage.cached or 0) - (usage.written or 0)
@@ -238,7 +238,9 @@ class MessageWriter(ReplyWriter):
 
     def body(self, answer: Answer) -> dict[str, Any]:
         winner = answer.trace.winner
-        message = self._message(self._content_blocks(winner), _stop_fields(winner), usage_of(answer.trace.spend))
+        message = self._message(
+            self._content_blocks(winner), _stop_fields(winner), anthropic_usage(answer.trace.spend)
+        )
         return message | {"odar": self.odar_object(answer)}
 
     def keep_alive(self) -> bytes:
@@ -267,7 +269,7 @@ class MessageWriter(ReplyWriter):
             deltas = (*_thinking_deltas(self._content_blocks(winner)), *self.deltas(winner))
             out += b"".join(map(self.piece, deltas))
         out += self._close_block()
-        usage = usage_of(answer.trace.spend)
+        usage = anthropic_usage(answer.trace.spend)
         out += _event("message_delta", delta=_stop_fields(winner), usage=usage, odar=self.odar_object(answer))
         return out + _event("message_stop")
 

@@ -39,7 +39,7 @@ def thinking_of(candidate: Candidate) -> str:
     return "".join(text for text in thinking if isinstance(text, str))
 
 
-def usage_of(spend: Spend, read: str = "prompt", written: str = "completion") -> dict[str, Any] | None:
+def openai_usage(spend: Spend, read: str = "prompt", written: str = "completion") -> dict[str, Any] | None:
     """Tokens and cost of all calls in OpenAI's formats; None if a provider did not report its tokens."""
     usage = spend.usage
     if usage.input is None or usage.output is None:

@@ -28,7 +28,7 @@ from odar.serving.protocols.chat_request import (
     to_content,
 )
 from odar.serving.protocols.json_body import Count, convert, required
-from odar.serving.protocols.reply import ReplyWriter, sse_event, thinking_of, usage_of
+from odar.serving.protocols.reply import ReplyWriter, openai_usage, sse_event, thinking_of
 from odar.types import Answer, Query
 
 _SEND_ALL = "send the whole conversation in `input`"
@@ -309,7 +309,7 @@ class ResponseWriter(ReplyWriter):
             "output": self._items,
             "previous_response_id": None,
             "truncation": "disabled",
-            "usage": usage_of(answer.trace.spend, "input", "output") if answer else None,
+            "usage": openai_usage(answer.trace.spend, "input", "output") if answer else None,
             **self._request.body_fields,
             **({"odar": self.odar_object(answer)} if answer else {}),
         }
