@@ -89,3 +89,9 @@ def test_token_counts_headers_and_nullable_fields_are_described():
     assert {"x-odar-path", "x-odar-target-cost-usd"} <= {header["name"] for header in asked["parameters"]}
     system = asked["requestBody"]["content"]["application/json"]["schema"]["properties"]["system"]
     assert {"type": "null"} in system["anyOf"]
+
+
+def test_only_endpoints_that_stream_describe_a_stream():
+    posts = {path: item["post"] for path, item in openapi_document()["paths"].items() if "post" in item}
+    streams = {path for path, post in posts.items() if "text/event-stream" in post["responses"]["200"]["content"]}
+    assert streams == {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/completions"}

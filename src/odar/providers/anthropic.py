@@ -377,8 +377,9 @@ def _with_thinking(turn: dict[str, Any], message: Message, thinking: ThinkingByC
     """
     content = turn["content"]
     if isinstance(content, list):
-        signed = [b for b in content if b.get("type") != "thinking" or b.get("signature")]
-        content = turn["content"] = signed or [{"type": "text", "text": message.text or "…"}]
+        signed = [block for block in content if block.get("type") != "thinking" or block.get("signature")]
+        content = signed or [{"type": "text", "text": message.text or "…"}]
+        turn["content"] = content
     if isinstance(content, list) and any(map(_is_thinking, content)):
         return turn
     remembered = next((thinking[call.id] for call in message.tool_calls if call.id in thinking), None)

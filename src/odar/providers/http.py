@@ -117,7 +117,6 @@ class HttpProvider(Provider):
         Raises:
             ProviderError: the server fails, or lists neither this name nor a dated or tagged form of it.
         """
-
         request = Request(model, (), timeout_s=_CHECK_TIMEOUT_S)
         names, _ = await self._call(request, lambda response: response.read(_model_ids), "GET", self.models_path)
         forms = (f"{model}:", f"{model}-")

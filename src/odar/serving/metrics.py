@@ -65,11 +65,7 @@ _METRICS: Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], str,
     "odar_target_actual": (GAUGE, "Actual mean calls or US dollars.", ("scope", "kind")),
     "odar_certificate_holds": (GAUGE, "1 while the installed certificate holds.", ()),
     "odar_fallback": (GAUGE, "1 while slow answers because the cascade differed from it too often.", ()),
-    "odar_excess_difference": (
-        GAUGE,
-        "How much more often the cascade differs from slow than slow from itself.",
-        ("bound",),
-    ),
+    "odar_excess_difference": (GAUGE, "How much more the cascade differs from slow than slow itself.", ("bound",)),
 }
 """Type, help text and labels of each metric."""
 _SECONDS = "odar_request_seconds"

@@ -101,7 +101,7 @@ def openapi_document() -> Schema:
 def _post(path: str, summary: str, body: Schema, headers: list[Schema]) -> Schema:
     content = {"application/json": {"schema": {"type": "object"}}}
     asks_model = path not in ("/v1/messages/count_tokens", "/v1/feedback")
-    streams = asks_model and path != "/v1/decision"
+    streams = asks_model and path not in ("/v1/decision", "/v1/embeddings")
     answer = content | {"text/event-stream": {"schema": {}}} if streams else content
     shape = "AnthropicError" if path.startswith("/v1/messages") else "OpenAIError"
     error = {"application/json": {"schema": {"$ref": _REF.format(name=shape)}}}
