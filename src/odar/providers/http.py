@@ -122,8 +122,8 @@ class HttpProvider(Provider):
         forms = (f"{model}:", f"{model}-")
         if model and not any(n == model or n.startswith(forms) or n.endswith(f"/{model}") for n in names):
             shown = ", ".join(sorted(names)[:_SHOWN_MODELS]) + (", …" if len(names) > _SHOWN_MODELS else "")
-            why = f"{self.name} answers, but does not list {model!r}; it has {shown or 'no model'}"
-            raise ProviderError(why, provider=self.name, may_be_billed=False)
+            reason = f"{self.name} answers, but does not list {model!r}; it has {shown or 'no model'}"
+            raise ProviderError(reason, provider=self.name, may_be_billed=False)
         return f"{len(names)} model{'' if len(names) == 1 else 's'}"
 
     async def close(self) -> None:
@@ -185,7 +185,6 @@ class HttpProvider(Provider):
         try:
             async with asyncio.timeout_at(deadline) as limit:
                 while True:
-                    # one attempt
                     try:
                         async with self._open_connections().request(method, path, headers, data) as connection:
                             response = Response(connection, self._errors)
@@ -211,9 +210,9 @@ class HttpProvider(Provider):
             if not limit.expired():  # raised by the caller's `on_delta`
                 raise
         before = f" (the attempt before: {failed[-1]})" if failed else ""
-        why = f"no answer within {request.timeout_s:g} s{before}"
+        reason = f"no answer within {request.timeout_s:g} s{before}"
         late = response is not None and connection.complete  # only reading it took too long
-        raise self._errors.create(ProviderTimeout, why, retries=len(failed), local=late)
+        raise self._errors.create(ProviderTimeout, reason, retries=len(failed), local=late)
 
     def _allows_retry(self, request: Request, failed: Sequence[ProviderError]) -> bool:
         """Whether the limits and the request allow another attempt after these errors."""

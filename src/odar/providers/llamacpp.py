@@ -245,7 +245,6 @@ class Engine:
                 return True
             return False
 
-        # run it
         with reserved_cores(self._threads, cancelled):
             first = monotonic()
             rejection = self._server.handle_completions(dict(body), on_data)
@@ -313,9 +312,9 @@ class Engine:
             pieces += [before, str(number)]
         return (*pieces, rest)
 
-    def _template_error(self, why: str) -> ProviderError:
+    def _template_error(self, reason: str) -> ProviderError:
         name = self.path.name
-        return ProviderError(f"the chat template of {name} rejects the conversation: {why}", status=400)
+        return ProviderError(f"the chat template of {name} rejects the conversation: {reason}", status=400)
 
     def _ids(self, text: str, special: bool, first: bool) -> tuple[int, ...]:
         """The token ids of a text; `special` parses control tokens, `first` adds the start of a prompt."""

@@ -145,8 +145,8 @@ def _tls_context(name: str, provider: ProviderSettings) -> SSLContext | None:
             context.load_cert_chain(files["client_cert"], files.get("client_key"), password="")
     except (OSError, ValueError) as error:
         given = " and ".join(f"providers.{name}.{key} = {path}" for key, path in files.items())
-        why = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
-        raise SettingsError(f"{given}: no usable PEM certificates ({why})") from None
+        reason = getattr(error, "strerror", None) or getattr(error, "reason", None) or type(error).__name__
+        raise SettingsError(f"{given}: no usable PEM certificates ({reason})") from None
     return context
 
 

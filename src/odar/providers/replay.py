@@ -54,8 +54,8 @@ class ReplayProvider(Provider):
         exact = digest(request.messages)
         queue = self._left.get((request.model, exact)) or self._left.get((request.model, None))
         if not queue:
-            why = f"no recording is left for model {request.model!r} and messages {exact}; record it first"
-            raise ProviderError(f"{self.name}: {why}", provider=self.name, code="no_recording")
+            reason = f"no recording is left for model {request.model!r} and messages {exact}; record it first"
+            raise ProviderError(f"{self.name}: {reason}", provider=self.name, code="no_recording")
         reply = queue.popleft()
         if on_delta is not None and request.n == 1 and reply.completions:
             on_delta(reply.completions[0].delta)
@@ -117,6 +117,6 @@ def load_replies(path: Path) -> list[RecordedReply]:
                 entry: dict[str, Any] = load_json(line)
                 recordings.append((entry["model"], reply_from_json(entry), entry.get("messages")))
         except (ValueError, TypeError, LookupError, AttributeError) as exc:
-            why = f"{type(exc).__name__}: {exc}"
-            raise InputError(f"recording {path}, line {number}: not a recorded reply ({why})") from exc
+            reason = f"{type(exc).__name__}: {exc}"
+            raise InputError(f"recording {path}, line {number}: not a recorded reply ({reason})") from exc
     return recordings

@@ -98,8 +98,8 @@ class Response:
             body = await self._connection.read_all(MAX_ERROR_BYTES)
             raise self._errors.from_status(status, headers, _decode(body))
         if encoding := headers.get("content-encoding", "").lower().removeprefix("identity"):
-            why = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
-            raise self._errors.create(ProviderProtocolError, why, retryable=False)
+            reason = f"the answer is compressed ({encoding}) although the request forbids it; check base_url"
+            raise self._errors.create(ProviderProtocolError, reason, retryable=False)
 
     async def read(self, interpret: Callable[[Payload], T], unread: str = "") -> T:
         """What `interpret` makes of the JSON of the body, without its field `unread`."""
@@ -129,8 +129,8 @@ class Response:
         if not isinstance(payload, dict):
             is_json = "json" in self.content_type or "event-stream" in self.content_type
             remedy = "" if is_json else f" but {self.content_type or 'of no known type'}, check base_url"
-            why = f"the answer is not a JSON object{remedy}"
-            raise self._errors.create(ProviderProtocolError, why, body=_decode(body), retryable=is_json)
+            reason = f"the answer is not a JSON object{remedy}"
+            raise self._errors.create(ProviderProtocolError, reason, body=_decode(body), retryable=is_json)
         if payload.get("error"):
             raise self._errors.from_payload(payload, quote=len(body) <= MAX_ERROR_BYTES)
         return self._checked(lambda: interpret(payload), body)
@@ -140,8 +140,8 @@ class Response:
         try:
             return read()
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as exc:
-            why = f"the answer has an unexpected structure: {type(exc).__name__}: {exc}"
-        raise self._errors.create(ProviderProtocolError, why, body=None if body is None else _decode(body))
+            reason = f"the answer has an unexpected structure: {type(exc).__name__}: {exc}"
+        raise self._errors.create(ProviderProtocolError, reason, body=None if body is None else _decode(body))
 
 
 def _parse_json(body: bytes, unread: str = "") -> Any:

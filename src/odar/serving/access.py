@@ -84,9 +84,9 @@ class AccessPolicy:
             raise ApiError(error.status, message, error.code) from None
 
     def _verify_key(self, headers: Headers) -> Key:
-        given = dict(headers)
-        secret = given.get(b"x-api-key", b"")
-        scheme, _, token = given.get(b"authorization", b"").partition(b" ")
+        by_name = dict(headers)
+        secret = by_name.get(b"x-api-key", b"")
+        scheme, _, token = by_name.get(b"authorization", b"").partition(b" ")
         if not secret and scheme.lower() == b"bearer":
             secret = token.strip()
         if not secret:

@@ -109,8 +109,8 @@ async def _models(request: Request) -> Response:
     key = service.access.identify(request.scope)
     listed = [service.models.entry(name) for name in await service.models.listed(key)]
     ids = [entry["id"] for entry in listed] or [None]
-    ends = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
-    return json_response({"object": "list", "data": listed, **ends})
+    page = {"first_id": ids[0], "last_id": ids[-1], "has_more": False}
+    return json_response({"object": "list", "data": listed, **page})
 
 
 async def _model(request: Request) -> Response:
@@ -142,8 +142,8 @@ async def _batches(request: Request) -> Response:
     """Reject files and batches of both protocols, and say what to do instead."""
     request.app.state.service.access.identify(request.scope)
     command = "`odar batch requests.jsonl answers.jsonl --budget USD`"
-    form = "one object with id and messages a line"
-    message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {form}"
+    lines = "one object with id and messages a line"
+    message = f"files and batches are not served: the gateway keeps no files; run {command} instead, {lines}"
     raise ApiError(501, message, "not_supported")
 
 

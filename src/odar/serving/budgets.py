@@ -314,8 +314,8 @@ class _Account:
         if per_minute is None or need.tokens <= self.tokens:
             return None
         wait = (need.tokens - self.tokens) * 60 / per_minute if need.tokens <= per_minute else 60.0
-        may = f"key {self.key.name!r} may use {per_minute:g} a minute"
-        return KeyRefused(f"this request can use {need.tokens:,} tokens, and {may}", "tokens", wait)
+        limit_text = f"key {self.key.name!r} may use {per_minute:g} a minute"
+        return KeyRefused(f"this request can use {need.tokens:,} tokens, and {limit_text}", "tokens", wait)
 
     def _refusal_of_share(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
         """Why a key cannot spend more of the budget that keys share; None if as much is left for others."""

@@ -91,8 +91,8 @@ class ConcurrencyLimit:
         free = self._max_bytes - self._bytes_of.total()
         share = size if key is NO_KEY or not own else own + size
         if self._bytes_of.total() and share > free:
-            most = f"{self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
-            raise _overloaded(f"large requests: {most}, of which {free / 1e6:.0f} are free")
+            limit = f"{self._max_bytes / 1e6:g} MB for all, by gateway.max_body_mb"
+            raise _overloaded(f"large requests: {limit}, of which {free / 1e6:.0f} are free")
         self._bytes_of[key.id] += size
 
     def release(self, key: Key = NO_KEY, size: int = 0) -> None:

@@ -122,10 +122,10 @@ def rate_headers(rates: Iterable[RateLimit]) -> list[tuple[bytes, bytes]]:
     """
     headers = []
     for unit, per_minute, remaining in rates:
-        most = max(1.0, per_minute)
-        until_full_s = max(0.0, most - remaining) * 60 / per_minute
+        capacity = max(1.0, per_minute)
+        until_full_s = max(0.0, capacity - remaining) * 60 / per_minute
         headers += [
-            (b"x-ratelimit-limit-%b" % unit.encode(), b"%d" % most),
+            (b"x-ratelimit-limit-%b" % unit.encode(), b"%d" % capacity),
             (b"x-ratelimit-remaining-%b" % unit.encode(), b"%d" % remaining),
             (b"x-ratelimit-reset-%b" % unit.encode(), b"%.3fs" % until_full_s),
         ]

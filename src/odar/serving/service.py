@@ -138,12 +138,12 @@ class Service:
         if key.max_path != Route.SIMPLE:
             return
         settings = self.settings
-        asked = settings.card(model)
+        requested = settings.card(model)
         agents = settings.agent_names
-        named = [(agent, settings.card(name)) for agent in agents for name in settings.models_of(agent)]
-        same = [(agent, card) for agent, card in named if (card.provider, card.id) == (asked.provider, asked.id)]
-        cheap = any(agent in CHEAP_AGENTS and card.effort == asked.effort for agent, card in same)
-        if not cheap and any(agent not in CHEAP_AGENTS for agent, _ in same):
+        cards = [(agent, settings.card(name)) for agent in agents for name in settings.models_of(agent)]
+        same = [(agent, c) for agent, c in cards if (c.provider, c.id) == (requested.provider, requested.id)]
+        is_cheap = any(agent in CHEAP_AGENTS and card.effort == requested.effort for agent, card in same)
+        if not is_cheap and any(agent not in CHEAP_AGENTS for agent, _ in same):
             message = f"model {model!r} is the slow agent's, which this key may not ask"
             raise ApiError(403, message, "path_not_allowed", "model")
 

@@ -212,17 +212,17 @@ class _Supervisor:
         for counter in (workers.states, workers.in_flight, workers.connections):
             counter[number] = 0
         if not self._signal:
-            how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+            outcome = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
             if not ready and not any(workers.states):
                 self._stop(signal.SIGTERM, code if code > 0 else 128 - code)  # none can start
             else:
-                self._log(f"worker {number} (process {pid}) {how}, and is replaced")
+                self._log(f"worker {number} (process {pid}) {outcome}, and is replaced")
         return number, ready
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        again = self._signal is not None
+        is_second = self._signal is not None
         self._signal = number
-        self._stop(number if again and number == signal.SIGINT else signal.SIGTERM)
+        self._stop(number if is_second and number == signal.SIGINT else signal.SIGTERM)
 
     def _stop(self, number: int, code: int = 0) -> None:
         self._code = self._code or code

@@ -306,14 +306,14 @@ class Database:
             yield
         except (exc.SQLAlchemyError, sqlite3.Error) as error:  # SQLite's own from the pragmas below
             cause = getattr(error, "orig", None) or error
-            why = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+            reason = (str(cause).strip() or type(cause).__name__).splitlines()[0]
             no_table = exc.NoResultFound | exc.ProgrammingError
             at_fault: Literal["rows", "database", "schema"] = "database"
             if isinstance(error, exc.DataError | exc.IntegrityError):
                 at_fault = "rows"
-            elif isinstance(error, no_table) or any(message in why for message in _NOT_ODAR):
+            elif isinstance(error, no_table) or any(message in reason for message in _NOT_ODAR):
                 at_fault = "schema"
-            raise StoreError(f"store {self.name}: {why}", at_fault) from error
+            raise StoreError(f"store {self.name}: {reason}", at_fault) from error
 
     def _sqlite(self) -> Engine:
         path = Path(str(self.url.database))
