@@ -136,7 +136,7 @@ def check_translatable(messages: Iterable[Message], protocol: str) -> None:
 
 
 class Provider(ABC):
-    """Base class of providers. A subclass implements `complete`, and the other methods as far as it supports them.
+    """Base class of providers. A subclass implements `complete`, and any other method that it supports.
 
     `complete` and `forward` raise only `ProviderError` and its subclasses, return within
     `request.timeout_s`, and leave no task or connection busy when they are cancelled.

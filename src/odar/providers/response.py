@@ -111,7 +111,7 @@ class Response:
         while not reader.done and (chunk := await self._connection.read()):
             for number, event in enumerate(reader.feed(chunk), start=1):
                 if number % _EVENTS_AT_ONCE == 0:
-                    await asyncio.sleep(0)  # others' turn
+                    await asyncio.sleep(0)  # let other requests run
                 piece = await run_by_size(len(event), partial(self._parse, collector.feed, event))
                 if piece.text or piece.tool_calls or piece.wire or piece.thinking:
                     self.passed_on = True

@@ -178,7 +178,7 @@ class Budgets:
         with self._lock:
             self._queue[: len(tasks)] = kept
         for task, outcome in list(zip(tasks, outcomes, strict=True))[len(kept) :]:
-            with contextlib.suppress(InvalidStateError):  # nobody waits any longer; a lease ends by itself
+            with contextlib.suppress(InvalidStateError):  # the caller gave up; a lease ends by itself
                 if isinstance(outcome, Exception):
                     task.done.set_exception(outcome)
                 else:
@@ -318,7 +318,7 @@ class _Account:
         return KeyRefused(f"this request can use {need.tokens:,} tokens, and {limit_text}", "tokens", wait)
 
     def _refusal_of_share(self, key_id: str, need: Need, now: float) -> KeyRefused | None:
-        """Why a key cannot spend more of the budget that keys share; None if as much is left for others."""
+        """Why a key cannot spend more of a budget that keys share: it must leave as much to the others."""
         limit = self.key.budget_day_usd
         if self.shares is None or limit is None or key_id == self.key.id:
             return None

@@ -74,7 +74,7 @@ class ConcurrencyLimit:
             raise _overloaded(f"requests: gateway.max_in_flight = {self.limit} are in flight")
         own = self._in_flight_of[key.id]
         key.check_parallel(own)
-        # as many as it leaves free, if workers have equal shares of it
+        # a key has at most as many slots as it leaves free, of which each worker has an equal share
         if key is not NO_KEY and own * self._workers.count >= free:
             busy = f"{own} are in flight, and {free} more must stay free for others"
             raise _overloaded(f"requests of this key: {busy}")

@@ -239,7 +239,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._stop_read_timer()
         super().on_headers_complete()
-        self._unanswered = [*(each for each in self._unanswered if not each.response_complete), self.cycle]
+        self._unanswered = [*(cycle for cycle in self._unanswered if not cycle.response_complete), self.cycle]
         if self._limits.last_requests:
             self.cycle.keep_alive = False
 

@@ -153,7 +153,7 @@ class Endpoint:
         query = request.query
         if state.key.needs_reservation:
             query = with_max_tokens(query, self._service.settings.limits.max_tokens)
-        # Where requests are observed, the model is not the one of the request.
+        # A request that is passed through has the slow model, not the one that it named.
         state.request = dataclasses.replace(request, model=model, query=query)
 
     async def _read_body(self, state: RequestState) -> bytes:
@@ -276,7 +276,7 @@ class Endpoint:
             await asyncio.wait([asyncio.wrap_future(state.charge())], timeout=_CHARGE_TIMEOUT_S)
 
     async def _send_error(self, state: RequestState, error: Exception) -> None:
-        if state.exchange.status:  # a response has begun, and said so
+        if state.exchange.status:  # a stream has begun, and has reported the error itself
             return
         api_error = api_error_of(error)
         headers = [*JSON_HEADERS, *api_error.headers, (b"x-odar-trace", state.trace_id.encode())]
@@ -364,7 +364,7 @@ class StoredResponses(Endpoint):
                 text = (await asyncio.to_thread(dump_json, items)).decode()
                 save = partial(self._service.store.responses.save, response["id"], state.key.id, text)
                 await asyncio.to_thread(save, state.request.body_fields["previous_response_id"])
-            except OdarError as error:  # the answer is paid for, so it is returned nevertheless
+            except OdarError as error:  # the answer is returned all the same: it is paid for
                 LOG.error("a response was not stored: %s", type(error).__name__)
         return answer
 

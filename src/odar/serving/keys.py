@@ -119,7 +119,7 @@ class KeyCache:
         self._by_digest = {}
 
     def verify(self, secret: str) -> Key | None:
-        # The time of the look-up may tell something of the digest, but nobody can choose a secret by its digest.
+        # The look-up may leak a part of the digest by its timing, but nobody can choose a secret by its digest.
         return self._by_digest.get(digest_of(secret)) if len(secret) <= _MAX_LENGTH else None
 
 

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus: of all workers of a gateway, the others as of their last snapshots."""
+"""Metrics for Prometheus, over all workers of a gateway; the other workers count with their last snapshot."""
 
 from __future__ import annotations
 

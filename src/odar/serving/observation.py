@@ -133,9 +133,9 @@ class TrafficObserver:
             try:
                 await self._observe(record)
                 self.observed += 1
-            except (KeyRefused, BudgetExceeded, ApiError):  # too little is left, or a price is unknown
+            except (KeyRefused, BudgetExceeded, ApiError):  # the budget is used up, or a price is unknown
                 self.dropped["budget"] += 1
-            except Exception as error:  # no client may notice
+            except Exception as error:  # logged only: no client may notice
                 self.dropped["failed"] += 1
                 LOG.debug("a question was not observed: %s", type(error).__name__)
             await asyncio.sleep(PAUSE_S)

@@ -129,12 +129,12 @@ class Service:
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
 
     def _passes_through(self, model: str, key: Key) -> bool:
-        """Whether a request to one of ODAR's models goes to slow unchanged, as far as the key allows slow calls."""
+        """Whether a request to one of ODAR's models goes to slow unchanged; never if its key allows no slow call."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
         return routed and key.allows_path(Route.MEDIUM) and self.traffic_observer.passes_through(key.id)
 
     def _check_agents(self, model: str, key: Key) -> None:
-        """Raise ApiError if no cheap agent has this model, under any name, and the key may not ask the others."""
+        """Raise ApiError if the key allows only cheap agents and none of them has this model, under any name."""
         if key.max_path != Route.SIMPLE:
             return
         settings = self.settings

@@ -31,7 +31,7 @@ from odar.settings import Settings
 
 MAX_DEFAULT_WORKERS = 4
 PUBLISH_S = 1.0
-"""Seconds between two snapshots of a worker's counters, for `/metrics` of the others."""
+"""Seconds between snapshots of a worker's counters, which the other workers add up for `/metrics`."""
 _SNAPSHOT_BYTES = 1 << 20
 _HEAD = struct.Struct("<II")
 """Length and checksum of a snapshot."""

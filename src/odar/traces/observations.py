@@ -23,7 +23,7 @@ from odar.traces.overview import grouped, sum_of, truncate_time
 from odar.traces.writer import replace_invalid_chars
 
 EVERY_KEY = "*"
-"""Stands for all keys where the cascade falls back to slow for all of them."""
+"""Key id of a fallback for all keys."""
 LIVE_SHARE = 0.05
 """Share of questions that are compared with slow, in the suggested settings."""
 MAX_TEXT = 20_000

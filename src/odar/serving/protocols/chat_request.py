@@ -94,7 +94,7 @@ class ImageSource(Struct):
 
 
 class Part(Struct):
-    """A part of a message's content; each type has some of the fields, and unknown types may have others."""
+    """A part of a message's content; each type has some of the fields, unknown types may have further ones."""
 
     type: str
     text: str | None = None

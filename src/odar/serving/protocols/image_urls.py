@@ -37,7 +37,7 @@ def check_image_urls(query: Query, allowed: str) -> None:
 
 
 def is_public(url: str) -> bool:
-    """Whether the host of a URL is on the public internet, as far as its text shows.
+    """Whether the host of a URL looks public; names are not resolved.
 
     >>> [is_public(url) for url in ("https://example.com/a.png", "http://127.1/", "http://intranet/", "file:///etc")]
     [True, False, False, False]

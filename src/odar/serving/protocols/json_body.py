@@ -22,7 +22,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 100_000
 """Most values in the JSON of a request: objects, lists and their elements."""
 _VALUE_BYTES = 250
-"""Memory of a parsed value, at most, beyond its text."""
+"""Maximum memory of a parsed value, in addition to its text."""
 MAX_MESSAGES = 5_000
 MAX_TOOLS = 512
 MAX_SCHEMA_KB = 128
