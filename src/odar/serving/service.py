@@ -129,7 +129,7 @@ class Service:
         return AskOptions(path=path, dial=dial, scope=scope, max_path=max_path)
 
     def _passes_through(self, model: str, key: Key) -> bool:
-        """Whether a request to one of ODAR's models goes to slow unchanged; never if its key allows no slow call."""
+        """Whether a request to one of ODAR's models goes to slow unchanged; its key must allow a slow call."""
         routed = model in DIAL_MODELS or model in PATH_MODELS
         return routed and key.allows_path(Route.MEDIUM) and self.traffic_observer.passes_through(key.id)
 
