@@ -117,7 +117,7 @@ class OdarLLM:
         old_key = CURRENT_KEY.set(key)  # of shared statistics, each key has a part
         try:
             odar = await self._engine(request.model)
-            limits = request.extras
+            limits = request.odar
             timeout = fields.get("timeout")
             deadlines = [each for each in (limits.deadline_s, timeout) if isinstance(each, int | float)]
             ledger = odar.agents.ledger(limits.max_calls, limits.max_cost_usd, min(deadlines, default=None))

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from odar.serving.protocols.chat import read_chat
-from odar.serving.protocols.chat_request import Extras, with_headers
+from odar.serving.protocols.chat_request import OdarOptions, with_headers
 from support.fault_server import answer, events
 from support.live_gateway import api_key
 from support.payloads import chat_payload, message_payload
@@ -262,7 +262,7 @@ class TestHeaders:
         )
         assert with_headers(
             request, [(b"x-odar-max-cost-usd", b"5"), (b"x-odar-max-calls", b"2")]
-        ).extras == Extras(max_cost_usd=0.0, max_calls=2)
+        ).odar == OdarOptions(max_cost_usd=0.0, max_calls=2)
 
     @pytest.mark.parametrize(
         ("header", "value"),

@@ -12,7 +12,7 @@ from odar.conversation import ToolChoice
 from odar.serving.errors import ApiError
 from odar.serving.openapi import Feedback
 from odar.serving.protocols.chat import read_chat
-from odar.serving.protocols.chat_request import ChatRequest, Extras
+from odar.serving.protocols.chat_request import ChatRequest, OdarOptions
 from odar.serving.protocols.json_body import convert, read_json
 from odar.serving.protocols.messages import read_messages
 from odar.serving.protocols.responses import read_responses
@@ -342,7 +342,7 @@ def test_an_error_names_allowed_values_and_never_quotes_the_input(fields, messag
 
 @pytest.mark.parametrize("name", ["x` - at `$.zzz", "x` - at `$.note[7].a`", "`", "", "a\nb", "x" * 999])
 def test_unusual_field_names_do_not_break_error_messages(name):
-    for value, kind in (({"trace_id": "t", "correct": True, name: 1}, Feedback), ({name: 1}, Extras)):
+    for value, kind in (({"trace_id": "t", "correct": True, name: 1}, Feedback), ({name: 1}, OdarOptions)):
         with pytest.raises(ApiError, match="is unknown") as refused:
             convert(value, kind)
         assert (refused.value.status, "\n" in refused.value.message) == (400, False)

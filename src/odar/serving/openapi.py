@@ -15,7 +15,7 @@ from odar import __version__
 from odar.serving.errors import STATUSES
 from odar.serving.forward import CompletionsBody, EmbeddingsBody
 from odar.serving.protocols.chat import ChatBody, DecisionBody
-from odar.serving.protocols.chat_request import EXTRA_HEADERS, Extras
+from odar.serving.protocols.chat_request import OPTION_HEADERS, OdarOptions
 from odar.serving.protocols.messages import CountBody, MessagesBody
 from odar.serving.protocols.responses import ResponsesBody
 
@@ -53,12 +53,12 @@ _POSTS: dict[str, tuple[str, type[Struct]]] = {
 @cache
 def openapi_document() -> Schema:
     kinds = [body for _, body in _POSTS.values()]
-    _, schemas = msgspec.json.schema_components([*kinds, Extras], ref_template=_REF)
-    extras = schemas["Extras"]["properties"]
+    _, schemas = msgspec.json.schema_components([*kinds, OdarOptions], ref_template=_REF)
+    options = schemas["OdarOptions"]["properties"]
     text = "As in `odar`, for clients that cannot add a field to the body; the body wins."
     headers = [
-        {"name": header.decode(), "in": "header", "schema": extras[name]["anyOf"][0], "description": text}
-        for header, name in EXTRA_HEADERS.items()
+        {"name": header.decode(), "in": "header", "schema": options[name]["anyOf"][0], "description": text}
+        for header, name in OPTION_HEADERS.items()
     ]
     posts = {
         path: {"post": _post(path, summary, schemas.pop(body.__name__), headers)}

@@ -24,7 +24,7 @@ from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
 
 
 def request_ledger(odar: Odar, request: ChatRequest) -> Ledger:
-    limits = request.extras
+    limits = request.odar
     return odar.agents.ledger(limits.max_calls, limits.max_cost_usd, limits.deadline_s)
 
 

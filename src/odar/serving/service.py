@@ -101,12 +101,12 @@ class Service:
     def route(self, request: ChatRequest, key: Key) -> AskOptions:
         """The engine's options for a request; raises ApiError if the key or the model does not allow it."""
         name = request.model
-        extras = request.extras
+        requested = request.odar
         if key.models is not None and name not in key.models:
             raise ApiError(403, f"this key may not use model {name!r}", "model_not_allowed", "model")
         max_path = None if key.max_path is None else Route(key.max_path)
-        dial = extras.read_dial()
-        path = None if extras.path is None else Route(extras.path)
+        dial = requested.read_dial()
+        path = None if requested.path is None else Route(requested.path)
         if self._passes_through(name, key):
             return AskOptions(model=self.settings.slow.model, max_path=max_path)
         # which of the three: one model, a path of the paper, or the cascade at a dial

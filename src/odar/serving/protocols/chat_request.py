@@ -25,7 +25,7 @@ DIAL_FIELDS = ("dial", "value_usd", "target_calls", "target_cost_usd")
 ToolMode = Literal["auto", "none", "required"]
 
 
-class Extras(Struct, frozen=True, forbid_unknown_fields=True):
+class OdarOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Options for ODAR; limits can tighten the configured ones, never loosen them."""
 
     path: Annotated[Literal["simple", "medium", "hard"], Meta(description="Path, with model odar.")] | None = None
@@ -50,11 +50,11 @@ class Extras(Struct, frozen=True, forbid_unknown_fields=True):
             raise bad_field(f"odar.{name}", str(error)) from None
 
 
-NO_EXTRAS = Extras()
-EXTRA_HEADERS = {
-    f"x-odar-{name.replace('_', '-')}".encode(): name for name in Extras.__struct_fields__ if name != "explain"
+NO_OPTIONS = OdarOptions()
+OPTION_HEADERS = {
+    f"x-odar-{name.replace('_', '-')}".encode(): name for name in OdarOptions.__struct_fields__ if name != "explain"
 }
-"""Fields of `Extras` that can be sent as headers, such as x-odar-max-calls."""
+"""Fields of `OdarOptions` that can be sent as headers, such as x-odar-max-calls."""
 
 
 class RequestBody(Struct, kw_only=True):
@@ -62,10 +62,10 @@ class RequestBody(Struct, kw_only=True):
 
     model: Annotated[str, Meta(max_length=256)]
     stream: bool | None = None
-    odar: Extras | None = None
+    odar: OdarOptions | None = None
 
     def chat_request(self, query: Query, **more: Any) -> ChatRequest:
-        return ChatRequest(self.model, query, self.odar or NO_EXTRAS, bool(self.stream), **more)
+        return ChatRequest(self.model, query, self.odar or NO_OPTIONS, bool(self.stream), **more)
 
     def further_fields(self, body: Mapping[str, Any], ignored: Collection[str] = ()) -> dict[str, Any]:
         """The fields of the body that the Struct does not declare, except null ones."""
@@ -143,7 +143,7 @@ class ChatRequest:
 
     model: str
     query: Query
-    extras: Extras = NO_EXTRAS
+    odar: OdarOptions = NO_OPTIONS
     stream: bool = False
     include_usage: bool = False
     """Whether the last chunk of a chat-completions stream contains the usage."""
@@ -153,11 +153,11 @@ class ChatRequest:
 
 
 def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -> ChatRequest:
-    """Add the `Extras` in headers, for clients that cannot add fields to a body; those in the body win."""
+    """Add the `OdarOptions` in headers, for clients that cannot add fields to a body; those in the body win."""
     given: dict[str, Any] = {}
     for header, value in headers:
-        if header in EXTRA_HEADERS:
-            given[EXTRA_HEADERS[header]] = value.decode("latin-1")
+        if header in OPTION_HEADERS:
+            given[OPTION_HEADERS[header]] = value.decode("latin-1")
         elif header == b"anthropic-beta":
             betas = tuple(filter(None, map(str.strip, value.decode("latin-1").split(","))))[:MAX_BETAS]
             parameters = dataclasses.replace(request.query.parameters, betas=betas)
@@ -165,15 +165,15 @@ def with_headers(request: ChatRequest, headers: Iterable[tuple[bytes, bytes]]) -
     if not given:
         return request
     try:
-        in_headers = msgspec.structs.asdict(convert(given, Extras, "header x-odar", strict=False))
+        in_headers = msgspec.structs.asdict(convert(given, OdarOptions, "header x-odar", strict=False))
     except ApiError as error:  # name the header, not the field
         field = error.param or ""
         named = field.replace(".", "-").replace("_", "-")
         raise dataclasses.replace(error, message=error.message.replace(field, named), param=named) from None
-    in_body = {name: value for name, value in msgspec.structs.asdict(request.extras).items() if value is not None}
+    in_body = {name: value for name, value in msgspec.structs.asdict(request.odar).items() if value is not None}
     if not in_body.keys().isdisjoint(DIAL_FIELDS):
         in_headers |= dict.fromkeys(DIAL_FIELDS)
-    return dataclasses.replace(request, extras=Extras(**{**in_headers, **in_body}))
+    return dataclasses.replace(request, odar=OdarOptions(**{**in_headers, **in_body}))
 
 
 def to_content(value: Any, where: str) -> Content:

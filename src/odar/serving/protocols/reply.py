@@ -166,7 +166,7 @@ class ReplyWriter(ABC):
         }
         if trace.plan.session is not None:
             fields["session"] = dataclasses.asdict(trace.plan.session)
-        if self._request.extras.explain:
+        if self._request.odar.explain:
             document = to_document(Record(self._request.query, trace), content=True)
             fields |= {"explanation": document, "story": tell_story(document)}
         return fields
