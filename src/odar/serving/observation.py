@@ -147,7 +147,7 @@ class TrafficObserver:
         assert isinstance(trace, Trace) and query is not None
         paid = next(call for call in trace.calls if call.error is None) if DIRECT in trace.plan.models else None
         paid_usd = 0.0 if paid is None else paid.cost_usd or 0.0
-        # reserve the cost, in addition to what the client has paid
+        # a budget for the calls, beyond the one that the client paid for
         need = Need(self._worst_usd(query))
         lease_s = self._odar.settings.limits.deadline_s
         account = f"{OBSERVATION}:{record.key_id}" if record.key_id else OBSERVATION

@@ -38,7 +38,7 @@ _MAX_WAIT_S = 2.0
 
 
 class Store:
-    """Traces, feedback and keys of one process. Thread-safe; starts the thread that writes.
+    """Traces, feedback, keys and conversations of one process. Thread-safe; starts the thread that writes.
 
     `owner` names a worker of a gateway: it frees what a worker of that name has left.
     """
@@ -162,7 +162,7 @@ class ResponseArchive:
         self._database = database
 
     def save(self, response_id: str, key_id: str, items: str, previous: str | None = None) -> None:
-        """Store the items that a response adds, a JSON list, under its id and that of the response it continues."""
+        """Store the items since the response `previous`, a JSON list that ends with this response."""
         day = datetime.now(UTC).date().isoformat()
         row = {"id": response_id, "key_id": key_id, "day": day, "previous": previous, "added": items}
         with self._database.write() as connection:

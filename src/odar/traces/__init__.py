@@ -5,7 +5,7 @@
 | `trace` | makes the trace of a question from what the engine knows at its end |
 | `record` | the trace with its HTTP request, as one JSON document |
 | `story` | the document in plain words |
-| `database` | every table, also those of `odar.serving`: keys, spending, reservations and sessions |
+| `database` | every table, also those of `odar.serving`: keys, spending, reservations, responses, sessions |
 | `writer` | writes records in a thread of its own |
 | `archive`, `filter` | read, search, export and mark stored traces |
 | `overview` | sums over traces: costs, savings, paths, latencies |
