@@ -31,7 +31,7 @@ from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import agents_of, choose_policy, forced_policy
+from odar.policy.policies import choose_policy, forced_policy, rate_agents
 from odar.providers.base import Provider
 from odar.providers.pool import Guard
 from odar.served.agreement import ServedAgreement
@@ -76,15 +76,15 @@ class Odar:
         # measured by a calibration
         sources = self.agents.sources()
         self.fusion = Fusion.from_settings(settings.fusion, calibration.statistics, sources)
-        self.believed_agents = agents_of(settings, calibration, sources)
+        self.rated_agents = rate_agents(settings, calibration, sources)
         # learned from served answers; skills only if no calibration has measured them
         self.alignment = ServedAlignment(calibration.statistics, served)
         self.targets = ServedTargets(sibling_file(served, "targets"))
         models = {agent: card.name for agent, card in self.agents.default_cards.items()}
         belief = None if calibration.has_skills else calibration.load_belief()
-        self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
+        self.agreement = ServedAgreement(self.rated_agents, models, belief, sibling_file(served, "agreement"))
         # used for every question
-        policy_of = partial(choose_policy, settings, calibration, self.believed_agents)
+        policy_of = partial(choose_policy, settings, calibration, self.rated_agents)
         self._policy_of = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
         self.certificate = None
         if calibration.made.get("certificate"):
@@ -184,7 +184,7 @@ class Odar:
         policy = self.policy(options, query)
         team = self.planner.team(query, options)
         # a cascade has the skills that traffic corrected
-        team.believed = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
+        team.rated = policy.agents if isinstance(policy, CascadePolicy) else self.rated_agents
         return policy, team
 
     @observed("decision")

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Belief, Opinion, RatedAgent
 from odar.policy.cascade import CascadePolicy, default_stages
 from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 AGENTS = {
-    "fast": Agent("fast", 0.6, "gpt"),
-    "second": Agent("second", 0.6, "gemini"),
-    "slow": Agent("slow", 0.85, "claude"),
+    "fast": RatedAgent("fast", 0.6, "gpt"),
+    "second": RatedAgent("second", 0.6, "gemini"),
+    "slow": RatedAgent("slow", 0.85, "claude"),
 }
 MODELS = {"fast": "a", "second": "b", "slow": "c"}
 PLAN = Plan(

@@ -42,7 +42,7 @@ from odar.errors import (
 from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import answer_in_reply, extract_judgment, find_answer, is_bare_answer
-from odar.policy.belief import Agent
+from odar.policy.belief import RatedAgent
 from odar.policy.equivalence import canonical_json
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
@@ -110,7 +110,7 @@ class Team:
     # what is known already
     assignment: Assignment = field(default_factory=Assignment)
     """Its expert and models, and why; not needed without a plan."""
-    believed: Mapping[str, Agent] = field(default_factory=dict)
+    rated: Mapping[str, RatedAgent] = field(default_factory=dict)
     """Skill and family of each agent; not needed if the team is plain."""
     paid: tuple[Completion, Call] | None = None
     """A reply of the slow agent that exists already, and its call: used in place of its first answer."""

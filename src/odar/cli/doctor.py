@@ -241,7 +241,7 @@ def _check_learned(odar: Odar) -> Iterator[Finding]:
         yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
     questions = sum(odar.agreement.questions().values())
     if learned := odar.agreement.skills():
-        agents = odar.believed_agents.values()
+        agents = odar.rated_agents.values()
         skills = (f"{agent.name} {agent.skill:.2f} → {new:.2f}" for agent, new in zip(agents, learned, strict=True))
         yield Finding("skills", True, f"from agreement on {questions:,.0f} observed questions: {', '.join(skills)}")
     elif questions:

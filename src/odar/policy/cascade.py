@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from odar.policy.base import Policy, Walk, stage_price
-from odar.policy.belief import Agent, Belief, Evidence, Posterior
+from odar.policy.belief import Belief, Evidence, Posterior, RatedAgent
 from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
 from odar.types import (
@@ -83,7 +83,7 @@ class CascadePolicy(Policy):
     """
 
     stages: tuple[Stage, ...]
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, RatedAgent]
     belief: Belief
     max_samples: Mapping[str, int] = field(default_factory=dict)
     _simulations: dict[tuple[str, int], Simulation] = field(default_factory=dict, init=False, repr=False)

@@ -25,14 +25,14 @@ import numpy as np
 
 from odar.policy.arrays import Array, Ints
 from odar.policy.belief import (
-    DEVIATION_OF_D,
-    HARD_IS_LONG,
-    LEAST_SPREAD,
-    LOOKS_ALIKE,
-    Agent,
+    DIFFICULTY_DEVIATION,
+    LENGTH_CORRELATION,
+    MIN_SPREAD,
+    SIGNAL_CORRELATION,
     Belief,
     Evidence,
     Opinion,
+    RatedAgent,
     chance_level,
 )
 
@@ -65,7 +65,7 @@ class Simulation:
     def run(
         cls,
         belief: Belief,
-        stages: Sequence[Sequence[Agent]],
+        stages: Sequence[Sequence[RatedAgent]],
         plausible: int = 0,
         possible: Iterable[Reached] | None = None,
     ) -> Simulation:
@@ -105,21 +105,21 @@ class Simulation:
 
 
 def draw_answers(
-    belief: Belief, agents: Sequence[Agent], plausible: int = 0, size: int = QUESTIONS, seed: int = 42
+    belief: Belief, agents: Sequence[RatedAgent], plausible: int = 0, size: int = QUESTIONS, seed: int = 42
 ) -> tuple[list[Opinion], Array]:
     """Draw the answers of agents to questions from a belief, group 0 being right; and d(x) of the questions."""
     rng = np.random.default_rng(seed)
     weights = belief.weights
-    # looks that the answers to a question share: of length and of log-probability
-    looks = rng.standard_normal((2, size))
-    rank = HARD_IS_LONG / math.sqrt(LOOKS_ALIKE)
+    # what the answers to a question have in common in length and log-probability: (2, questions)
+    common = rng.standard_normal((2, size))
+    rank = LENGTH_CORRELATION / math.sqrt(SIGNAL_CORRELATION)
     noise = rng.standard_normal(size)
-    difficulty = weights["usual"] + DEVIATION_OF_D * (rank * looks[0] + math.sqrt(1 - rank**2) * noise)
-    # the rank of one answer tells a part of what the looks of a question tell about its difficulty
-    scale = math.sqrt(1 / 3 / LOOKS_ALIKE)
-    told = scale * (weights["long_hard"] * looks[0] + weights["sure_easy"] * looks[1])
-    ease = weights["hard"] * (difficulty - weights["usual"]) + told
-    rest = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), LEAST_SPREAD**2))
+    difficulty = weights["usual"] + DIFFICULTY_DEVIATION * (rank * common[0] + math.sqrt(1 - rank**2) * noise)
+    # −θ: a part that d(x) and the signals explain, and an unexplained rest
+    scale = math.sqrt(1 / 3 / SIGNAL_CORRELATION)
+    by_signals = scale * (weights["long_hard"] * common[0] + weights["sure_easy"] * common[1])
+    ease = weights["hard"] * (difficulty - weights["usual"]) + by_signals
+    rest = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), MIN_SPREAD**2))
     ease = ease - rest * rng.standard_normal(size)
     trap = rng.random(size) < weights["trap"]
     equal = np.where(trap, weights["lure_trap"], 1 / (1 + belief.variety(plausible)))
@@ -128,14 +128,14 @@ def draw_answers(
 
     opinions: list[Opinion] = []
     for agent in agents:
-        # how the answer looks
+        # the signals of the answer
         length, logprob = (
-            _normal_rank(math.sqrt(LOOKS_ALIKE) * shared + math.sqrt(1 - LOOKS_ALIKE) * own)
-            for shared, own in zip(looks, rng.standard_normal((2, size)), strict=True)
+            _normal_rank(math.sqrt(SIGNAL_CORRELATION) * shared + math.sqrt(1 - SIGNAL_CORRELATION) * own)
+            for shared, own in zip(common, rng.standard_normal((2, size)), strict=True)
         )
         opinion = Opinion(agent, np.zeros(size, dtype=np.int64), length, logprob)
         # an answer of its own
-        answers, right = belief.chances(agent, [ease], belief.looks(opinion), guess)[0]
+        answers, right = belief.chances(agent, [ease], belief.signal_shift(opinion), guess)[0]
         is_right = (rng.random(size) < right) & ~trap
         group = np.where(is_right, 0, _draw_wrong(rng, opinions, variety))
         # or that of an earlier opinion, or none

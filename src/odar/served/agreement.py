@@ -19,7 +19,17 @@ import numpy as np
 
 from odar.background import CURRENT_KEY
 from odar.policy.arrays import Array
-from odar.policy.belief import DENSITY, NODES, SKILL_RANGE, Agent, Belief, Opinion, chance_level, logit, sigmoid
+from odar.policy.belief import (
+    NODE_WEIGHTS,
+    NODES,
+    SKILL_RANGE,
+    Belief,
+    Opinion,
+    RatedAgent,
+    chance_level,
+    logit,
+    sigmoid,
+)
 from odar.served.counts import SharedCounts
 
 MIN_QUESTIONS = 30
@@ -82,7 +92,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
 
     def __init__(
         self,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, RatedAgent],
         models: Mapping[str, str],
         belief: Belief | None,
         file: Path | None = None,
@@ -166,7 +176,7 @@ def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:
 
 def skills_from_agreement(
     belief: Belief,
-    agents: Sequence[Agent],
+    agents: Sequence[RatedAgent],
     together: Mapping[tuple[int, int, int], tuple[float, float]],
 ) -> list[float]:
     """Skills that explain how often agents agree, without labels.
@@ -182,7 +192,7 @@ def skills_from_agreement(
     agreed = np.array([together[pair][1] for pair in pairs], dtype=np.float64)
     start = logit(np.array([agent.skill for agent in agents]))
 
-    def changed(x: Array) -> list[Agent]:
+    def changed(x: Array) -> list[RatedAgent]:
         """Skills differ from the expected ones by what is common to all agents, and by what is their own."""
         return [replace(a, skill=sigmoid(at + x[0] + own)) for a, at, own in zip(agents, start, x[1:], strict=True)]
 
@@ -198,7 +208,7 @@ def skills_from_agreement(
     return [min(high, max(low, float(agent.skill))) for agent in changed(found)]
 
 
-def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
+def agreement(belief: Belief, one: RatedAgent, other: RatedAgent, plausible: int) -> float:
     """The share of questions, of those that both answer, on which two agents are expected to agree."""
     spread = belief.weights["spread"]
     equal_if_wrong = 1 / (1 + belief.variety(plausible))
@@ -207,7 +217,7 @@ def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float
     total = 0.0
     eases = [-spread * node for node in NODES]
     first, second = (belief.chances(agent, eases, 0.0, guess) for agent in (one, other))
-    for density, (answers, a), (also, b) in zip(DENSITY, first, second, strict=True):
+    for density, (answers, a), (also, b) in zip(NODE_WEIGHTS, first, second, strict=True):
         both += density * answers * also
         total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
     repeat, _ = belief.repeats(other, [Opinion(one, 0)])

@@ -17,13 +17,13 @@ from odar.calibration_file import Calibration, Source, Statistics
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
 from odar.policy.belief import (
-    SHARES,
+    PROBABILITIES,
     SKILL_RANGE,
-    Agent,
     Belief,
     Evidence,
     Opinion,
     Posterior,
+    RatedAgent,
     chance_level,
     logit,
     sigmoid,
@@ -80,7 +80,7 @@ def fit_statistics(table: ReplayTable) -> dict[Source, Statistics]:
     return found
 
 
-def fit_kinds(table: ReplayTable, agent: Agent, belief: Belief) -> dict[str, float]:
+def fit_kinds(table: ReplayTable, agent: RatedAgent, belief: Belief) -> dict[str, float]:
     """The skill of an agent on each kind of question.
 
     With it the belief expects as many right answers, before any call, as the agent gave. What it expects without
@@ -194,12 +194,12 @@ def fit(
     """
     agents = {o.agent.name: o.agent for each in answers for o in each.opinions} if skill_deviation else {}
     names = list(deviations)
-    start = [logit(belief.weights[n]) if n in SHARES else belief.weights[n] for n in names]
+    start = [logit(belief.weights[n]) if n in PROBABILITIES else belief.weights[n] for n in names]
     start += [logit(agent.skill) for agent in agents.values()]
     spread = [*deviations.values(), *([skill_deviation or 1.0] * len(agents))]
 
     def unpack(x: Array) -> tuple[Belief, dict[str, float]]:
-        weights = {n: float(sigmoid(v)) if n in SHARES else float(v) for n, v in zip(names, x, strict=False)}
+        weights = {n: float(sigmoid(v)) if n in PROBABILITIES else float(v) for n, v in zip(names, x, strict=False)}
         skills = {name: float(sigmoid(v)) for name, v in zip(agents, x[len(names) :], strict=True)}
         return replace(belief, weights={**belief.weights, **weights}), skills
 

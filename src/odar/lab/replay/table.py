@@ -45,7 +45,7 @@ from odar.policy.energy import Alignment, free_energy
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, PaperPolicy
-from odar.policy.policies import agents_of, choose_policy
+from odar.policy.policies import choose_policy, rate_agents
 from odar.policy.signals import QuantileTables, shipped_tables
 from odar.settings import Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
@@ -143,7 +143,7 @@ class ReplayTable:
         }
         self._fusions: dict[Hashable, int] = {}
         """Numbers of the fusion rules that walks have used."""
-        self.agents = agents_of(settings, self.calibration, self._agent_sources)
+        self.agents = rate_agents(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
         default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
         self.reference_usd = reference_price(default_cards)
