@@ -210,7 +210,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.assignment = assignment
-        team.paid = options.paid
+        team.known_reply = options.known_reply
         team.short = options.short
         return team
 
@@ -300,7 +300,7 @@ def make_plan(
         kind=kind,
         plausible=plausible,
         one_call=one_call,
-        keep=session.session.agent if session is not None and in_tool_loop else "",
+        loop_agent=session.session.agent if session is not None and in_tool_loop else "",
         n=query.parameters.n,
         prices=prices,
         sample_prices=sample_prices,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.agents.agents import Agents
 from odar.agents.ledger import (
-    IMAGE_TOKENS,
+    MAX_IMAGE_TOKENS,
     TURN_TOKENS,
     Ledger,
     token_upper_bound,
@@ -53,14 +53,14 @@ def test_a_reservation_holds_the_maximum_cost():
     held = book.reserve(PRICED, MESSAGES, 100, 2)
     with pytest.raises(BudgetExceeded, match="one call to priced can cost"):
         book.affordable(PRICED, MESSAGES, 100, 1)
-    book.settle(held, call(Usage(5, 0, 10, 0), 0.000105, 2))
+    book.charge(held, call(Usage(5, 0, 10, 0), 0.000105, 2))
     assert book.affordable(PRICED, MESSAGES, 100, 5) == 2
 
 
 def test_a_call_of_unknown_cost_keeps_its_reservation():
     book = ledger(max_cost_usd=0.0015)
     held = book.reserve(PRICED, MESSAGES, 100, 1)
-    book.settle(held, call(Usage(), None))
+    book.charge(held, call(Usage(), None))
     with pytest.raises(BudgetExceeded):
         book.affordable(PRICED, MESSAGES, 100, 1)
 
@@ -89,10 +89,10 @@ def test_no_call_is_affordable_after_the_deadline():
 def test_a_sum_with_an_unknown_part_is_unknown():
     book = ledger()
     for usage, cost in ((Usage(10, 2, 3, 1), 0.5), (Usage(1, 0, 1, 0), 0.25)):
-        book.settle(book.reserve(PRICED, MESSAGES, 10, 1), call(usage, cost))
+        book.charge(book.reserve(PRICED, MESSAGES, 10, 1), call(usage, cost))
     assert book.spend().usage == Usage(11, 2, 4, 1)
     assert (book.spend().calls, book.spend().cost_usd) == (2, 0.75)
-    book.settle(book.reserve(PRICED, MESSAGES, 10, 1), call(Usage(), None))
+    book.charge(book.reserve(PRICED, MESSAGES, 10, 1), call(Usage(), None))
     assert (book.spend().cost_usd, book.spend().usage.input) == (None, None)
 
 
@@ -112,7 +112,7 @@ def test_no_sequence_of_calls_exceeds_the_cost_limit(limit, wishes):
         held = book.reserve(PRICED, MESSAGES, max_tokens, count)
         cost = held[1] * share
         true_cost += cost
-        book.settle(held, call(Usage(1, 0, 1, 0), cost if reported else None, count))
+        book.charge(held, call(Usage(1, 0, 1, 0), cost if reported else None, count))
     assert true_cost <= limit + 1e-9
 
 
@@ -180,7 +180,9 @@ def test_an_image_has_a_fixed_number_of_tokens():
     for block in (anthropic, openai):
         image = Image("image/png", b"...")
         assert (
-            IMAGE_TOKENS < token_upper_bound([written({"content": [block]}, images=(image,))]) < IMAGE_TOKENS + 200
+            MAX_IMAGE_TOKENS
+            < token_upper_bound([written({"content": [block]}, images=(image,))])
+            < MAX_IMAGE_TOKENS + 200
         )
 
 
@@ -190,7 +192,7 @@ def test_an_image_by_url_is_counted():
         {"image_url": {"url": "https://x/y.png"}},
     ):
         block = {"type": "image" if "source" in source else "image_url", **source}
-        assert token_upper_bound([written({"content": [block]})]) > IMAGE_TOKENS
+        assert token_upper_bound([written({"content": [block]})]) > MAX_IMAGE_TOKENS
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,11 @@ def test_nothing_is_likely_right_where_no_answer_is():
 
 
 def test_a_tool_loop_stays_with_its_agent_unless_it_fails():
-    assert asked(keep="slow", one_call=True) == "slow"
-    assert asked(keep="fast", one_call=True) == "fast"
-    failed = replace(state(keep="fast", one_call=True), stages=(POLICY.stages[0],), failed=frozenset({"fast"}))
+    assert asked(loop_agent="slow", one_call=True) == "slow"
+    assert asked(loop_agent="fast", one_call=True) == "fast"
+    failed = replace(
+        state(loop_agent="fast", one_call=True), stages=(POLICY.stages[0],), failed=frozenset({"fast"})
+    )
     assert str(POLICY.next_stage(failed).stage) in ("second", "slow")
 
 

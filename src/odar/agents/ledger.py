@@ -89,14 +89,14 @@ class Ledger:
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.max_calls} is used up; raise it or take a simpler path")
         if self.max_cost_usd is not None:
-            each = worst_cost(card, messages, max_tokens)
+            sample_usd = worst_cost(card, messages, max_tokens)
             left = self.max_cost_usd - self.charged_usd()
-            if each:
-                count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
+            if sample_usd:
+                count = int(min(count, (left + 1e-12) / sample_usd))  # with a tolerance for rounding errors
             if count < 1:
                 raise BudgetExceeded(
                     f"max_cost_usd = ${self.max_cost_usd:g} leaves ${max(left, 0):.6f}, and one call to "
-                    f"{card.name} can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
+                    f"{card.name} can cost ${sample_usd:.6f}; raise it, or lower max_tokens = {max_tokens}"
                 )
         return count
 
@@ -120,7 +120,7 @@ class Ledger:
         self._reservations.append(reservation)
         return reservation
 
-    def settle(self, reservation: CallReservation, call: Call) -> None:
+    def charge(self, reservation: CallReservation, call: Call) -> None:
         """Replace a reservation by the call; if its cost is unknown, it may still be billed: the dollars stay."""
         self._reservations.remove(reservation)
         self.calls.append(call)
@@ -132,7 +132,7 @@ class Ledger:
         ask: Ask,
         card: ModelCard,
         request: Request,
-        read: Sequence[Message],
+        billed: Sequence[Message],
         send: Callable[[Request], Awaitable[Reply]],
     ) -> Reply:
         """Send a request within the limits, and add the call to the ledger. Call `affordable` first.
@@ -141,7 +141,7 @@ class Ledger:
             ask: the agent and its task.
             card: the model.
             request: what is sent, with a timeout of at most the remaining time.
-            read: all messages that are billed as input.
+            billed: all messages that are billed as input.
             send: sends the request.
 
         Raises:
@@ -156,7 +156,7 @@ class Ledger:
             retry_billed=self.max_calls is None and self.max_cost_usd is None,
             take_retry=self.take_retry,
         )
-        reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
+        reservation = self.reserve(card, billed, request.sampling.max_tokens, request.n)
         started = self.seconds()
         call = Call(
             step=ask.step,
@@ -197,7 +197,7 @@ class Ledger:
         finally:
             # charge what it cost, which is unknown without a price or a report of its tokens
             cost = card.price.cost(call.usage) if card.price else (0.0 if call.usage == NO_USAGE else None)
-            self.settle(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
+            self.charge(reservation, replace(call, cost_usd=cost, seconds=self.seconds() - started))
 
     def spend(self) -> Spend:
         usage: Usage = sum((call.usage for call in self.calls), NO_USAGE)
@@ -212,7 +212,7 @@ class Ledger:
         return reserved + spent
 
 
-IMAGE_TOKENS = 4096
+MAX_IMAGE_TOKENS = 4096
 """Upper bound of the tokens of one image, for every provider in the catalogue."""
 DRAFT_BYTES = 4
 """Estimated bytes of each token of an answer that is not written yet; one that exists is measured."""
@@ -284,7 +284,7 @@ def input_bound(message: Message) -> tuple[int, bool]:
     if message.bound is None:
         text = "".join([message.text, *map(str, message.tool_calls)]) if message.tool_calls else message.text
         size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        size += IMAGE_TOKENS * len(message.images)
+        size += MAX_IMAGE_TOKENS * len(message.images)
         cached = False
         if message.wire:
             size = max(size, _json_tokens(message.wire.value))
@@ -296,12 +296,13 @@ def input_bound(message: Message) -> tuple[int, bool]:
 
 
 def _json_tokens(value: Any) -> int:
-    """An upper bound of the tokens of a JSON value: its bytes, and IMAGE_TOKENS for each image in it."""
+    """An upper bound of the tokens of a JSON value: its bytes, and MAX_IMAGE_TOKENS for each image in it."""
     match value:
         case str():
-            return IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
+            return MAX_IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
         case Mapping():
-            kind, source = value.get("type"), value.get("source") or value.get("image_url")
+            kind = value.get("type")
+            source = value.get("source") or value.get("image_url")
             address = source.get("url") if isinstance(source, Mapping) else source
             fetched = isinstance(address, str) and not address.startswith("data:")  # by the provider
             if _FILE_REFERENCES & value.keys() or (kind == "document" and fetched):
@@ -311,7 +312,7 @@ def _json_tokens(value: Any) -> int:
                 )
             inline = kind == "base64" and str(value.get("media_type", "")).startswith("image/")
             if inline or (kind in ("image", "image_url") and fetched):
-                return IMAGE_TOKENS
+                return MAX_IMAGE_TOKENS
             return sum(len(str(name)) + _json_tokens(each) for name, each in value.items())
         case list() | tuple():
             return sum(map(_json_tokens, value))

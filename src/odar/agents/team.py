@@ -112,7 +112,7 @@ class Team:
     """Its expert and models, and why; not needed without a plan."""
     rated: Mapping[str, RatedAgent] = field(default_factory=dict)
     """Skill and family of each agent; not needed if the team is plain."""
-    paid: tuple[Completion, Call] | None = None
+    known_reply: tuple[Completion, Call] | None = None
     """A reply of the slow agent that exists already, and its call: used in place of its first answer."""
 
     # what happened so far, for the trace
@@ -153,7 +153,7 @@ class Team:
         work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
         parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
         candidates = [candidate for part in parts for candidate in part]
-        if self.paid is not None:
+        if self.known_reply is not None:
             self._answers += [candidate.answer for candidate in candidates]
         return candidates
 
@@ -243,9 +243,10 @@ class Team:
 
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
         """The candidates of one agent; an early call is used if there is one."""
-        if self.paid is not None and ask.agent == SLOW and not ask.verify:
-            (completion, call), self.paid = self.paid, None
-            return await self._use_paid(completion, call, ask, on_delta)
+        if self.known_reply is not None and ask.agent == SLOW and not ask.verify:
+            completion, call = self.known_reply
+            self.known_reply = None
+            return await self._use_known_reply(completion, call, ask, on_delta)
         early = self._early.pop(ask, None)
         if early is None:
             return await self._call_models(ask, proposal, on_delta)
@@ -254,7 +255,7 @@ class Team:
         finally:
             early.cancel()
 
-    async def _use_paid(
+    async def _use_known_reply(
         self, completion: Completion, call: Call, ask: Ask, on_delta: OnDelta | None
     ) -> list[Candidate]:
         """A reply that exists already, and further samples if there are more to ask for."""
@@ -324,8 +325,8 @@ class Team:
 
     def affordable(self, card: ModelCard, request: Request) -> int:
         """How many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
-        read = self.billed_messages(request.messages)
-        return self.ledger.affordable(card, read, request.sampling.max_tokens, request.n)
+        billed = self.billed_messages(request.messages)
+        return self.ledger.affordable(card, billed, request.sampling.max_tokens, request.n)
 
     def worst_usd(self) -> dict[str, float]:
         """The most that one call to each agent can cost; infinite if it is unknown."""
@@ -352,9 +353,9 @@ class Team:
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""
         _ = self.providers[card.provider]  # one that cannot be opened is not billed
-        read = self.billed_messages(request.messages)
+        billed = self.billed_messages(request.messages)
         send = partial(self.providers.complete, card.provider, on_delta=on_delta)
-        return await self.ledger.bill(ask, card, request, read, send)
+        return await self.ledger.bill(ask, card, request, billed, send)
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """All messages billed as input; descriptions of tools are part of the prompt."""
@@ -409,15 +410,15 @@ class Team:
         # All in one request, if the server can. A client that names a model outside the catalogue asks it as it
         # would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
-        together = await self._call(ask, card, request, on_delta) if in_one_request else []
-        if len(together) >= request.n or (in_one_request and not together):  # complete, or it gave nothing
-            return together
+        found = await self._call(ask, card, request, on_delta) if in_one_request else []
+        if len(found) >= request.n or (in_one_request and not found):  # complete, or it gave nothing
+            return found
         # the rest one by one, at the same time
         rest = [
             self._call(ask, card, replace(request, n=1, sampling=_seeded(request.sampling, index)))
-            for index in range(len(together), request.n)
+            for index in range(len(found), request.n)
         ]
-        return together + [completion for alone in await gather_or_cancel(rest) for completion in alone]
+        return found + [completion for alone in await gather_or_cancel(rest) for completion in alone]
 
     async def _call(
         self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None
@@ -469,8 +470,8 @@ class Team:
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
         between = "" if kind == "local" or completion.text[-1:].isspace() else " "
-        text, tokens = completion.text + between + rest.text, completion.tokens + rest.tokens
-        return Completion(text, tokens, rest.finish, rest.tool_calls)
+        text = completion.text + between + rest.text
+        return Completion(text, completion.tokens + rest.tokens, rest.finish, rest.tool_calls)
 
     def candidate(
         self, ask: Ask, card: ModelCard, completion: Completion, proposal: Candidate | None = None

@@ -143,10 +143,11 @@ class CascadePolicy(Policy):
         price = stage_price(stage, plan)
         gain = worth + price / plan.value_usd - (p or 0.0)
         if p is not None and worth <= p:
-            return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
+            reason = f"p = {p:.2f}: no further call is worth its price"
+            return Decision(None, reason, p=p, q=q, price_usd=price, gain=gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
         final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.stop_after)
-        return Decision(stage, reason, final, p, q, price, gain)
+        return Decision(stage, reason, final=final, p=p, q=q, price_usd=price, gain=gain)
 
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
         """Ask the agent that is worth most, and then stop: no second opinion (SPEC 9.3b)."""
@@ -156,8 +157,8 @@ class CascadePolicy(Policy):
             return Decision(None, "one call is enough", p=None if open_ended else posterior.p)
         # the agent of a tool loop if it did not fail, else any that may answer alone
         usable = [agent for agent in plan.models if agent not in state.failed]
-        if plan.keep in usable:
-            usable = [plan.keep]
+        if plan.loop_agent in usable:
+            usable = [plan.loop_agent]
         calls = [Stage((Ask(agent, plan.n),)) for agent in usable]
         stages = [stage for stage in calls if self._may_ask(stage, state)]
         if not stages and not state.failed:  # the cheapest one, which fails with the limit named
@@ -169,7 +170,11 @@ class CascadePolicy(Policy):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
-        why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
+        why = (
+            f"{plan.loop_agent} began this tool loop"
+            if best.asks[0].agent == plan.loop_agent
+            else f"{plan.kind}: one call"
+        )
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
 
     def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:

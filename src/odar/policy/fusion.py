@@ -113,15 +113,14 @@ class Fusion:
         if unaligned:
             free_energies = [each.free_energy for each in scored.values()]
         ballot = Ballot(
-            np.array(free_energies),
-            np.array(group_candidates(voters), dtype=np.int64),
-            np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
-            self.beta,
-            self.free_text_similarity(voters, question),
-            *(
-                np.array([getattr(figures[i], name) or 0.0 for i in numbers])
-                for name in ("mean_logprob", "mean_probability", "lowest_window")
-            ),
+            free_energy=np.array(free_energies),
+            groups=np.array(group_candidates(voters), dtype=np.int64),
+            skills=np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
+            beta=self.beta,
+            similarity=self.free_text_similarity(voters, question),
+            mean_logprob=np.array([figures[i].mean_logprob or 0.0 for i in numbers]),
+            mean_probability=np.array([figures[i].mean_probability or 0.0 for i in numbers]),
+            lowest_window=np.array([figures[i].lowest_window or 0.0 for i in numbers]),
         )
         keys = RULES[self.rule](ballot)
         first = winner(keys)
@@ -174,16 +173,17 @@ class Fusion:
         votes = ballot.s @ ballot.skills
         judgment = candidates[first].judgment
         if len(voters) > 1 and similarity is not None:
-            rule, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
+            reason = "the most similar to the others" + self._similarity_note(similarity)
         elif len(voters) > 1:
-            rule, how = "agreement", f"{votes.max():.0f} of {len(voters)} agree"
+            reason = f"{votes.max():.0f} of {len(voters)} agree"
         elif judgment is not None:
-            rule, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
+            reason = f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
-            rule, how = "slow", "the slow answer"
+            reason = "the slow answer"
+        rule = "agreement" if len(voters) > 1 else "slow" if judgment is None else "judgment"
         weights = np.zeros(len(candidates))
         weights[voters] = votes / len(voters)
-        return Verdict(first, rule, f"{why}; {how}", tuple(weights.tolist()))
+        return Verdict(first, rule, f"{why}; {reason}", tuple(weights.tolist()))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:

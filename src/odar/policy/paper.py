@@ -46,7 +46,8 @@ class PaperPolicy(Policy):
 
     @classmethod
     def from_settings(cls, settings: RoutingSettings, forced: Route | None = None) -> PaperPolicy:
-        tau1s, tau2s = settings.tau1_by_expert, settings.tau2_by_expert
+        tau1s = settings.tau1_by_expert
+        tau2s = settings.tau2_by_expert
         by_expert = {
             expert: (tau1s.get(expert, settings.tau1), tau2s.get(expert, settings.tau2))
             for expert in sorted({*tau1s, *tau2s})
@@ -64,7 +65,8 @@ class PaperPolicy(Policy):
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
         """The path, and the reason."""
         if self.forced is not None:
-            path, reason = self.forced, "asked for by the caller"
+            path = self.forced
+            reason = "asked for by the caller"
         else:
             path, reason = self.path_by_difficulty(plan.estimate.difficulty, plan.assignment.expert)
         if plan.max_path is not None and PATHS.index(path) > PATHS.index(plan.max_path):
@@ -92,8 +94,8 @@ class PaperPolicy(Policy):
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
         if not {FAST, SLOW} <= plan.models.keys():  # one of the two cannot see the images, or neither can
-            able = [agent for agent in (FAST, SLOW, *plan.models) if agent in plan.models]
-            stage = Stage((Ask(able[0], plan.n),))
+            usable = [agent for agent in (FAST, SLOW, *plan.models) if agent in plan.models]
+            stage = Stage((Ask(usable[0], plan.n),))
             return Decision(None, STOP) if asked else Decision(stage, reason, final=plan.n == 1)
         walk = self._walk(path, plan.n)
         if asked == 0 or (asked < len(walk) and state.candidates):
