@@ -99,7 +99,8 @@ def models_of_servers(providers: Tables) -> DefaultModels | None:
     if not served:
         return None
     ranked = sorted(served, key=itemgetter(0))
-    fast, slow = ranked[0], ranked[-1]
+    fast = ranked[0]
+    slow = ranked[-1]
     servers = dict.fromkeys(f"{name} at {url}" for _, name, url, _ in (fast, slow))
     answers = "answers" if len(servers) == 1 else "answer"
     reason = f"{' and '.join(servers)} {answers}"
@@ -125,7 +126,7 @@ def served_models(base_url: str) -> dict[str, float]:
 
 
 def parameter_count(name: str) -> float:
-    """Return the parameters that a name states, in billions; 0 if it states none.
+    """The parameters that a name states, in billions; 0 if it states none.
 
     >>> parameter_count("qwen3:4b"), parameter_count("Qwen/Qwen3-30B-A3B"), parameter_count("smollm2:135m")
     (4.0, 30.0, 0.135)

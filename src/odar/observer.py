@@ -34,7 +34,7 @@ class Observer(Protocol):
         ...
 
     def headers(self) -> Mapping[str, str]:
-        """Return headers for a request to a provider, so that its spans can belong to the same trace."""
+        """Headers for a request to a provider, so that its spans can belong to the same trace."""
         ...
 
 

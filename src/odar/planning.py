@@ -260,7 +260,6 @@ class Planner:
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
-        """Estimate d(x), given the turns before the question."""
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
                 return await self.estimator.estimate(query)

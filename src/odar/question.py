@@ -50,7 +50,8 @@ def _core_question(query: Query) -> CoreQuestion:
     own = own_words(whole)
     if not own:
         earlier = (turn.text for turn in reversed(query.turns) if turn.role == "user")
-        whole, own = next(((text, words) for text in earlier if (words := own_words(text))), (whole, whole.strip()))
+        whole = next(filter(own_words, earlier), whole)
+        own = own_words(whole) or whole.strip()
     if len(whole) > _LONGEST:
         return CoreQuestion(own if len(own) < len(whole.strip()) else whole)
     text, examples = _without_examples(own)

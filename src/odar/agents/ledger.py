@@ -222,8 +222,8 @@ _FILE_REFERENCES = frozenset({"file_id", "file_url"})
 """Fields that refer to a file which is not part of the request."""
 
 
-def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
-    """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens.
+def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, draft: int = 0) -> float:
+    """The maximum cost of one sample of at most `max_tokens`, which also reads a draft of so many tokens.
 
     Raises:
         BudgetExceeded: it is unknown.
@@ -236,7 +236,7 @@ def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | N
             f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
         )
     price = card.price
-    size = token_upper_bound(messages) + drafts
+    size = token_upper_bound(messages) + draft
     if price.up_to is not None and size > price.up_to:
         raise BudgetExceeded(
             f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "

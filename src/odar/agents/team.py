@@ -48,7 +48,7 @@ from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Requ
 from odar.providers.pool import ProviderPool
 from odar.response_format import format_fault
 from odar.settings import AgentSettings, Settings
-from odar.types import SLOW, Ask, Assignment, Call, Candidate, Decision, Query, Stage
+from odar.types import FAST, SLOW, Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -189,7 +189,6 @@ class Team:
         return AllAgentsFailed(_describe_failures(self.failures), causes)
 
     def fail(self, agent: str, error: OdarError) -> None:
-        """Record that an agent gave no answer."""
         detach(error)
         self.failures.append((agent, error))
 
@@ -338,13 +337,14 @@ class Team:
                 costs[agent] = math.inf
         return costs
 
-    def worst_cost(self, ask: Ask, card: ModelCard, drafted: int = 0) -> float:
-        """The most that one sample of a model can cost, which also reads a draft of up to `drafted` tokens.
-
-        Raises BudgetExceeded if it is unknown.
-        """
+    def worst_cost(self, ask: Ask, card: ModelCard) -> float:
+        """The most that one sample of a model can cost; raises BudgetExceeded if it is unknown."""
         max_tokens = self.request_template(ask.agent, card).sampling.max_tokens
-        return worst_cost(card, self.billed_prompt(ask), max_tokens, draft_tokens(card, drafted))
+        return worst_cost(card, self.billed_prompt(ask), max_tokens, self.draft_tokens(ask, card))
+
+    def draft_tokens(self, ask: Ask, card: ModelCard) -> int:
+        """The most tokens that a verifier reads of the draft of the fast agent; 0 for other calls."""
+        return draft_tokens(card, self.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
 
     def billed_prompt(self, ask: Ask) -> tuple[Message, ...]:
         """All messages billed as input of a call, without the draft that a verifier is shown."""
@@ -589,11 +589,8 @@ def plain_request_template(
     )
     request = _request(card, sampling, timeout_s, logprobs=parameters.top_logprobs is not None)
     own_field = "" if priced else parameters.max_tokens_field
-    return replace(
-        request,
-        max_tokens_field=own_field or card.max_tokens_field,
-        extra=card.extra if card.effort else {},
-    )
+    extra = card.extra if card.effort else {}
+    return replace(request, max_tokens_field=own_field or card.max_tokens_field, extra=extra)
 
 
 def _request(card: ModelCard, sampling: Sampling, timeout_s: float, *, logprobs: bool) -> Request:

@@ -22,7 +22,9 @@ DOMAINS = ("mathematics", "coding", "logic", "commonsense", "knowledge", "multim
 FORMAT = "odar-domain/1"
 BUCKETS = 1 << 16
 
-_IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text is equal to these
+_IMAGE = "\0image"  # no token of a text is equal to these marks
+_START = "\0start"
+_END = "\0end"
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 
@@ -30,7 +32,7 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 class LinearDomainClassifier:
     """Softmax regression on hashed word uni- and bigrams.
 
-    Parameters:
+    Args:
         weights: (`BUCKETS`, 8), with tf-idf's idf folded in by the trainer.
         bias: (8,).
 

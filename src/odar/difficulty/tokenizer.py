@@ -26,7 +26,7 @@ Word = tuple[str, str]
 class Tokenizer:
     """Splits a chunk, which is a word with its punctuation or a run of white space, into tokens.
 
-    Parameters:
+    Args:
         rules: `exceptions` (tokens of a chunk), `norms`, `symbols`, patterns `prefix`, `suffix`, `infix`, `url`.
     """
 
@@ -171,7 +171,8 @@ def table_rows(ids: NDArray[np.uint64], seed: int) -> NDArray[np.uint32]:
         h1, h2 = _mix(h1), _mix(h2)
         h1 = h1 + h2
         h2 = h2 + h1
-    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    low = np.uint64(0xFFFFFFFF)
+    shift = np.uint64(32)
     return np.stack([h1 & low, h1 >> shift, h2 & low, h2 >> shift], axis=-1).astype(np.uint32)
 
 

@@ -33,10 +33,10 @@ from odar.errors import InputError
 
 _STEPS = tuple(0.6 * step for step in range(-4, 5))
 _DENSITIES = tuple(math.exp(-0.5 * node * node) for node in _STEPS)
-NODE_WEIGHTS = tuple(value / sum(_DENSITIES) for value in _DENSITIES)
-_SCALE = math.sqrt(sum(weight * node * node for node, weight in zip(_STEPS, NODE_WEIGHTS, strict=True)))
-NODES = tuple(node / _SCALE for node in _STEPS)
-"""Difficulties, in standard deviations, over which the model sums; `NODE_WEIGHTS` has their weights."""
+_WEIGHTS = tuple(density / sum(_DENSITIES) for density in _DENSITIES)
+_SCALE = math.sqrt(sum(weight * node * node for node, weight in zip(_STEPS, _WEIGHTS, strict=True)))
+QUADRATURE = tuple((node / _SCALE, weight) for node, weight in zip(_STEPS, _WEIGHTS, strict=True))
+"""Difficulties over which the model sums, in standard deviations, and their weights."""
 SKILL_RANGE = (0.02, 0.98)
 """Skills are clipped to this range, because their logits must be finite."""
 DIFFICULTY_DEVIATION = 0.19
@@ -258,9 +258,9 @@ class Posterior:
         self._opinions = opinions = evidence.opinions
         self._guess = chance_level(evidence.plausible)
         ease, spread = belief.ease(evidence)
-        self._eases = [ease - spread * node for node in NODES]
+        self._eases = [ease - spread * node for node, _ in QUADRATURE]
         # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
-        self._density: list[Any] = list(NODE_WEIGHTS)
+        self._density: list[Any] = [weight for _, weight in QUADRATURE]
         self._chances: list[list[Any]] = []
         # for each opinion, the probability that its agent repeats an earlier answer in place of its own; that it
         # repeats one which is equal to this one; and for each earlier opinion, 1 if the answers are equal, else 0
@@ -361,9 +361,9 @@ def _solve(share: Any, spread: float) -> Any:
     target = sigmoid(x)
     x = x * math.sqrt(1 + math.pi * spread**2 / 8)  # the logistic-normal approximation
     for _ in range(3):  # Newton's method
-        shares = [sigmoid(x - spread * node) for node in NODES]
-        mean: Any = sum(weight * share for weight, share in zip(NODE_WEIGHTS, shares, strict=True))
-        slope: Any = sum(weight * share * (1 - share) for weight, share in zip(NODE_WEIGHTS, shares, strict=True))
+        shares = [(sigmoid(x - spread * node), weight) for node, weight in QUADRATURE]
+        mean: Any = sum(weight * share for share, weight in shares)
+        slope: Any = sum(weight * share * (1 - share) for share, weight in shares)
         x = x - (mean - target) / slope
     return x
 

@@ -199,7 +199,8 @@ class StageValues:
             early = [change[start], simulation.p[then[0]] - simulation.alone[number]]
             late = [change[known]]
             if simulation.several_answers:
-                early, late = _centred(early), _centred(late)
+                early = _centred(early)
+                late = _centred(late)
             values.without_answer[number] = _fitted(_terms_of_q(q[start]), after[start], early)
             values.with_answer[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
         alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
@@ -208,7 +209,8 @@ class StageValues:
 
     def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""
-        terms_of_q, terms_of_both = _terms_of_q(q), _terms_of_both(p, q)
+        terms_of_q = _terms_of_q(q)
+        terms_of_both = _terms_of_both(p, q)
         found: list[Any] = []
         for number in numbers:
             without = _dot(self.without_answer[number], terms_of_q)
@@ -226,7 +228,8 @@ class StageValues:
         highest = worths[0]
         for number, worth in zip(numbers[1:], worths[1:], strict=True):
             better = worth > highest + MARGIN
-            best, highest = _where(better, number, best), _where(better, worth, highest)
+            best = _where(better, number, best)
+            highest = _where(better, worth, highest)
         return best, highest
 
     def next_stage(self, numbers: Sequence[int], p: Any, q: Any) -> Any:
@@ -266,13 +269,13 @@ class StageValues:
     @cached_property
     def thresholds(self) -> list[str]:
         """When each stage is asked, in words, for the q that is usual at each d(x) or p."""
-        simulation, names = self.simulation, self.names
+        simulation = self.simulation
         order = np.argsort(simulation.difficulty)
         difficulty = np.linspace(0, 1, 101)
         q = np.interp(difficulty, simulation.difficulty[order], simulation.q[()][order])
         choice = self.next_stage(simulation.following(()), None, q)
-        lines = ["start with " + _ranges("d", difficulty, choice, names)]
-        for after in range(1, len(names)):
+        lines = ["start with " + _ranges("d", difficulty, choice, self.names)]
+        for after in range(1, len(self.names)):
             reached = [state for state in simulation.p if state and state[-1] == after - 1]
             found = np.concatenate([simulation.p[state] for state in reached])
             usual = np.polyfit(found, np.concatenate([simulation.q[state] for state in reached]), 1)
@@ -280,7 +283,7 @@ class StageValues:
             p = np.arange(max(0.01, lowest), 1.0, 0.01)
             possible = sorted({number for state in reached for number in simulation.following(state)})
             choice = self.next_stage(possible, p, np.clip(np.polyval(usual, p), 0, 1))
-            lines.append(f"after {names[after - 1]}: " + _ranges("p", p, choice, names))
+            lines.append(f"after {self.names[after - 1]}: " + _ranges("p", p, choice, self.names))
         return lines
 
 
@@ -306,10 +309,8 @@ def _dot(coefficients: Sequence[float], terms: Sequence[Any]) -> Any:
     return sum(map(mul, coefficients, terms))
 
 
-# for numbers without numpy, which takes thirty times as long
-
-
 def _where(condition: Any, then: Any, otherwise: Any) -> Any:
+    """`np.where`; numpy takes thirty times as long for a number."""
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, otherwise)
     return then if condition else otherwise

@@ -59,7 +59,6 @@ class PaperPolicy(Policy):
 
     @property
     def opening(self) -> Decision:
-        """The fast call, with which every path begins."""
         return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:

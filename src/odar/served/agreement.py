@@ -19,17 +19,7 @@ import numpy as np
 
 from odar.background import CURRENT_KEY
 from odar.policy.arrays import Array
-from odar.policy.belief import (
-    NODE_WEIGHTS,
-    NODES,
-    SKILL_RANGE,
-    Belief,
-    Opinion,
-    RatedAgent,
-    chance_level,
-    logit,
-    sigmoid,
-)
+from odar.policy.belief import QUADRATURE, SKILL_RANGE, Belief, Opinion, RatedAgent, chance_level, logit, sigmoid
 from odar.served.counts import SharedCounts
 
 MIN_QUESTIONS = 30
@@ -154,7 +144,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         fitted = skills_from_agreement(belief, list(self._agents.values()), together)
         return tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
 
-    def _kept(self, counts: dict[Pair, Agreement]) -> dict[Pair, Agreement]:
+    def _prune(self, counts: dict[Pair, Agreement]) -> dict[Pair, Agreement]:
         keys = set(list(_questions_by_key(counts))[: 20 * MAX_KEYS])
         return {
             pair: count.scaled(0.5) if count.questions > MAX_QUESTIONS else count
@@ -175,9 +165,7 @@ def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:
 
 
 def skills_from_agreement(
-    belief: Belief,
-    agents: Sequence[RatedAgent],
-    together: Mapping[tuple[int, int, int], tuple[float, float]],
+    belief: Belief, agents: Sequence[RatedAgent], together: Mapping[tuple[int, int, int], tuple[float, float]]
 ) -> list[float]:
     """Skills that explain how often agents agree, without labels.
 
@@ -215,9 +203,9 @@ def agreement(belief: Belief, one: RatedAgent, other: RatedAgent, plausible: int
     guess = chance_level(plausible)
     both = 0.0
     total = 0.0
-    eases = [-spread * node for node in NODES]
+    eases = [-spread * node for node, _ in QUADRATURE]
     first, second = (belief.chances(agent, eases, 0.0, guess) for agent in (one, other))
-    for density, (answers, a), (also, b) in zip(NODE_WEIGHTS, first, second, strict=True):
+    for (_, density), (answers, a), (also, b) in zip(QUADRATURE, first, second, strict=True):
         both += density * answers * also
         total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
     repeat, _ = belief.repeats(other, [Opinion(one, 0)])

@@ -62,7 +62,7 @@ class SharedCounts(ABC, Generic[K, V]):
         self._sync_at = 0.0
 
     @abstractmethod
-    def _kept(self, counts: dict[K, V]) -> dict[K, V]:
+    def _prune(self, counts: dict[K, V]) -> dict[K, V]:
         """The counts without those that are too rare, too old or too many."""
 
     def load(self) -> dict[K, V]:
@@ -96,7 +96,8 @@ class SharedCounts(ABC, Generic[K, V]):
                     self._stored = self._merge(self._stored, new)
                 else:
                     self._stored = self._write(self._file, new) if new else self.load()
-                self.total, self.last_error = self._stored, None
+                self.total = self._stored
+                self.last_error = None
             except StoreError as error:
                 self.last_error = str(error)
                 self.total = self._merge(self._stored, new)
@@ -120,7 +121,7 @@ class SharedCounts(ABC, Generic[K, V]):
         total = dict(old)
         for key, count in new.items():
             _add(total, key, count)
-        return self._kept(total)
+        return self._prune(total)
 
     def _count(self, key: K, count: V) -> None:
         """Add to the unsaved counts; call it with the lock held."""

@@ -119,7 +119,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
                 self._count(target, TargetState(debt=-left))
         return self._states[target]
 
-    def _kept(self, counts: dict[Target, TargetState]) -> dict[Target, TargetState]:
+    def _prune(self, counts: dict[Target, TargetState]) -> dict[Target, TargetState]:
         of_scope: Counter[str] = Counter()
         kept = []
         for target in sorted(counts, key=lambda target: -counts[target].questions):
