@@ -211,8 +211,7 @@ def summary_of(error: BaseException) -> str:
     >>> summary_of(ProviderTimeout("f: no answer within 5 s", provider="f")), summary_of(BudgetExceeded("…"))
     ('f: timed out', 'BudgetExceeded')
     """
-    status = getattr(error, "status", None)
-    code = getattr(error, "code", None)
+    status, code = getattr(error, "status", None), getattr(error, "code", None)
     provider = getattr(error, "provider", "")
     text = f"HTTP {status}" if status else getattr(error, "what", "") or type(error).__name__
     if isinstance(code, str) and _CODE.fullmatch(code):

@@ -88,8 +88,7 @@ def _load_whole(raw: bytes) -> Any:
 
 def _load_numbers(raw: bytes) -> list[Any]:
     """Read a list without texts, lists and objects, in pieces that begin after a comma."""
-    start = raw.index(b"[") + 1
-    end = raw.rindex(b"]")
+    start, end = raw.index(b"[") + 1, raw.rindex(b"]")
     if raw[end + 1 :].strip():
         raise ValueError("text after the end of a list")
     found: list[Any] = []
@@ -222,8 +221,7 @@ def check_format(found: object, known: str, origin: str, remedy: str, error: typ
     """
     if found == known:
         return
-    ours = _VERSIONED_NAME.fullmatch(known)
-    theirs = _VERSIONED_NAME.fullmatch(str(found))
+    ours, theirs = _VERSIONED_NAME.fullmatch(known), _VERSIONED_NAME.fullmatch(str(found))
     if ours is None or theirs is None or theirs[1] != ours[1]:
         remedy = "is it the right file?"
     elif int(theirs[2]) > int(ours[2]):

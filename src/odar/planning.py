@@ -79,10 +79,9 @@ class AsyncEstimator:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
-            name = self._estimator.name
-            kind = type(error).__name__
-            _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
-            why = f"estimator {name} failed ({kind}); the length of the question decided"
+            failure = f"estimator {self._estimator.name} failed ({type(error).__name__})"
+            why = f"{failure}; the length of the question decided"
+            _log.warning(why)
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def is_instant(self, query: Query) -> bool:

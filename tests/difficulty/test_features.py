@@ -37,14 +37,14 @@ def value(name: str, text: str, images: tuple[Image, ...] = ()) -> float:
 
 @pytest.mark.parametrize("text", AWKWARD, ids=range(len(AWKWARD)))
 def test_unusual_text_gives_finite_features(text: str) -> None:
-    x = phi(Query(text))
+    x = np.array(phi(Query(text)))
     assert x.shape == (24,) and np.isfinite(x).all() and (x >= 0).all()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300))
 def test_fuzzed_text_never_raises(text: str) -> None:
-    x = phi(Query(text))
+    x = np.array(phi(Query(text)))
     assert np.isfinite(x).all()
     assert x[0] == len(text) and x[1] == len(text.split())
 

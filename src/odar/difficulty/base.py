@@ -23,8 +23,7 @@ from odar.types import Estimate, Query
 DECAY = 0.75
 MAX_EARLIER_TURNS = 4
 """Number of earlier turns that count: 0.75^5 is below the first threshold."""
-SHORT_WORDS = 8
-LONG_WORDS = 24
+SHORT_WORDS, LONG_WORDS = 8, 24
 """Words up to which a turn inherits fully, and from which it inherits nothing."""
 
 
@@ -34,7 +33,6 @@ class Estimator(Protocol):
     @property
     def name(self) -> str:
         """Name of the estimator in traces."""
-        ...
 
     def estimate(self, query: Query) -> Estimate: ...
 

@@ -22,9 +22,7 @@ DOMAINS = ("mathematics", "coding", "logic", "commonsense", "knowledge", "multim
 FORMAT = "odar-domain/1"
 BUCKETS = 1 << 16
 
-_IMAGE = "\0image"  # no token of a text is equal to these marks
-_START = "\0start"
-_END = "\0end"
+_IMAGE, _START, _END = "\0image", "\0start", "\0end"  # no token of a text is equal to these
 _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 
 

@@ -171,8 +171,7 @@ def table_rows(ids: NDArray[np.uint64], seed: int) -> NDArray[np.uint32]:
         h1, h2 = _mix(h1), _mix(h2)
         h1 = h1 + h2
         h2 = h2 + h1
-    low = np.uint64(0xFFFFFFFF)
-    shift = np.uint64(32)
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     return np.stack([h1 & low, h1 >> shift, h2 & low, h2 >> shift], axis=-1).astype(np.uint32)
 
 

@@ -88,7 +88,6 @@ class FixedPolicy(Policy):
 
     @property
     def name(self) -> str:
-        """The stages, joined by commas."""
         return ", ".join(map(str, self.stages))
 
     @property

@@ -259,23 +259,27 @@ class Posterior:
         self._guess = chance_level(evidence.plausible)
         ease, spread = belief.ease(evidence)
         self._eases = [ease - spread * node for node, _ in QUADRATURE]
-        # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
-        self._density: list[Any] = [weight for _, weight in QUADRATURE]
+        # of each opinion: its chance of being right at each difficulty; the probabilities that its agent repeats an
+        # earlier answer, and one that is equal to it; and for each earlier opinion, 1 if it is equal, else 0
         self._chances: list[list[Any]] = []
-        # for each opinion, the probability that its agent repeats an earlier answer in place of its own; that it
-        # repeats one which is equal to this one; and for each earlier opinion, 1 if the answers are equal, else 0
-        self._matches: list[tuple[float, Any, list[Any]]] = []
+        self._repeat: list[float] = []
+        self._repeat_equal: list[Any] = []
+        self._same: list[list[Any]] = []
+        # the density of each difficulty, given who answered at all
+        self._density: list[Any] = [weight for _, weight in QUADRATURE]
         for j, opinion in enumerate(opinions):
             chances = belief.chances(opinion.agent, self._eases, belief.signal_shift(opinion), self._guess)
             self._chances.append([right for _, right in chances])
             silent = 1.0 * (opinion.group < 0)  # a factor of P(answers), or of 1 − P(answers) if it gave none
             self._density = [
-                w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(self._density, chances, strict=True)
+                density * (answers + silent * (1 - 2 * answers))
+                for density, (answers, _) in zip(self._density, chances, strict=True)
             ]
             repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
             same = [_equal(opinion.group, each.group) for each in opinions[:j]]
-            echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            self._matches.append((repeat, echo, same))
+            self._repeat.append(repeat)
+            self._repeat_equal.append(repeat * sum(same[i] for i in earlier) / max(len(earlier), 1))
+            self._same.append(same)
         # the joint probability of all opinions with "this answer is right", at each difficulty; each answer counts
         # at the first opinion that gives it, and the first of equally likely ones leads
         variety = belief.variety(evidence.plausible)
@@ -285,7 +289,7 @@ class Posterior:
         total: Any = 0.0
         for h, opinion in enumerate(opinions):
             first: Any = 1.0 * (opinion.group >= 0)
-            for same_group in self._matches[h][2]:
+            for same_group in self._same[h]:
                 first = first * (1 - same_group)
             self._right.append([first * value for value in self._likelihoods(h, variety)])
             weight = sum(self._right[-1])
@@ -331,13 +335,14 @@ class Posterior:
         """Yield for each opinion, if number `h` is right, P(this opinion, given those before it) as constant and
         slope of a line in P(right): it is a repetition, no answer, or an answer of its own."""
         wrong: Any = 0.0  # wrong answers so far
-        for opinion, (repeat, echo, same) in zip(self._opinions, self._matches, strict=True):
+        repeats = zip(self._repeat, self._repeat_equal, self._same, strict=True)
+        for opinion, (repeat, repeat_equal, same) in zip(self._opinions, repeats, strict=True):
             is_right: Any = 0.0 if h is None else _equal(opinion.group, self._opinions[h].group)
             answered = 1.0 * (opinion.group >= 0)
             choice = _next_wrong(sum(same), wrong, variety)
             own = (1 - repeat) * answered
             yield (
-                echo + own * (1 - is_right) * choice + (1 - answered),
+                repeat_equal + own * (1 - is_right) * choice + (1 - answered),
                 own * (is_right - (1 - is_right) * choice),
             )
             wrong = wrong + answered * (1 - is_right)

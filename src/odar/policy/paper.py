@@ -62,7 +62,7 @@ class PaperPolicy(Policy):
         return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
-        """The path, and the reason."""
+        """The path, no longer than the plan allows, and the reason."""
         if self.forced is not None:
             path = self.forced
             reason = "asked for by the caller"

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from odar.settings import Settings
 
 
-CHEAP_SKILL = 0.45
-STRONG_SKILL = 0.77
+CHEAP_SKILL, STRONG_SKILL = 0.45, 0.77
 """Skills of agents about which only the price is known."""
 VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""

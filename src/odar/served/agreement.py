@@ -20,7 +20,7 @@ import numpy as np
 from odar.background import CURRENT_KEY
 from odar.policy.arrays import Array
 from odar.policy.belief import QUADRATURE, SKILL_RANGE, Belief, Opinion, RatedAgent, chance_level, logit, sigmoid
-from odar.served.counts import SharedCounts
+from odar.served.counts import SharedCounts, add_count
 
 MIN_QUESTIONS = 30
 """Observed questions from which skills are corrected; a key with as many has skills of its own."""
@@ -101,7 +101,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         with self._lock:
             for one, other in combinations(sorted(groups), 2):
                 agreed = float(groups[one] == groups[other])
-                self._count(Pair(key, one, other, plausible), Agreement(1.0, agreed))
+                add_count(self._unsaved, Pair(key, one, other, plausible), Agreement(1.0, agreed))
         self._sync_if_due()
 
     def skills(self) -> tuple[float, ...]:

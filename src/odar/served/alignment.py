@@ -116,8 +116,9 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._waiting: list[tuple[ServedSource, float]] = []
         self._waiting_by_key: Counter[str] = Counter()
         self._signal_counts = _SignalCounts({})
-        measured = {source: each for source, each in calibrated.items() if each.quantiles is not None}
-        self._calibrated_tables = {source: each.tables for source, each in measured.items()}
+        self._calibrated_tables = {
+            source: known.tables for source, known in calibrated.items() if known.quantiles is not None
+        }
 
     def find(self, source: Source) -> Alignment | None:
         """The calibrated μ and σ of this source, or None if they are unknown."""

@@ -120,12 +120,8 @@ class SharedCounts(ABC, Generic[K, V]):
     def _merge(self, old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
         total = dict(old)
         for key, count in new.items():
-            _add(total, key, count)
+            add_count(total, key, count)
         return self._prune(total)
-
-    def _count(self, key: K, count: V) -> None:
-        """Add to the unsaved counts; call it with the lock held."""
-        _add(self._unsaved, key, count)
 
     def _before_sync(self) -> None:
         """Add what is not counted yet to `_unsaved`; called before every sync."""
@@ -163,5 +159,5 @@ class SharedCounts(ABC, Generic[K, V]):
         return total
 
 
-def _add(counts: dict[K, V], key: K, count: V) -> None:
+def add_count(counts: dict[K, V], key: K, count: V) -> None:
     counts[key] = operator.add(counts[key], count) if key in counts else count

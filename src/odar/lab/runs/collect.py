@@ -168,7 +168,7 @@ class ItemCalls:
             query=task.query.text,
             gold=task.gold,
             effort=task.effort,
-            features=features_of(estimate) or tuple(phi(task.query).tolist()),
+            features=features_of(estimate) or tuple(phi(task.query)),
             difficulty=estimate.difficulty,
             expert=self.assignment.expert,
             attempts=tuple(
