@@ -42,7 +42,7 @@ def state_after(
         failed=state.failed | (stage.agents - answered),
         calls_left=team.ledger.calls_left(),
         usd_left=team.ledger.usd_left(),
-        opinions=grouped(opinions, group_candidates(candidates)) if opinions else (),
+        opinions=with_groups(opinions, group_candidates(candidates)) if opinions else (),
     )
 
 
@@ -90,7 +90,7 @@ def opinion_of(candidate: Candidate, seen: AnswerSignals, tables: QuantileTables
     )
 
 
-def grouped(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
+def with_groups(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
     """Opinions with the groups of equal answers; without an answer the group stays −1."""
     return tuple(
         opinion if opinion.group in (-1, group) else replace(opinion, group=group)

@@ -54,7 +54,7 @@ class Simulation:
 
     p: Mapping[Reached, Array]
     q: Mapping[Reached, Array]
-    alone: Sequence[Array]
+    prior_q: Sequence[Array]
     """q of the first agent of each stage before any answer: the mean of p after asking it alone."""
     difficulty: Array
     """d(x) of the questions."""
@@ -96,7 +96,7 @@ class Simulation:
     def following(self, reached: Reached) -> list[int]:
         """Numbers of the stages that can follow a state."""
         after = reached[-1] + 1 if reached else 0
-        return [number for number in range(after, len(self.alone)) if (*reached, number) in self.p]
+        return [number for number in range(after, len(self.prior_q)) if (*reached, number) in self.p]
 
     def similar(self, reached: Reached, p: float | None, q: float) -> Ints:
         """Numbers of the questions with the nearest p and q in a state; p is None before any answer."""
@@ -196,7 +196,7 @@ class StageValues:
             change = q_then - q
             start = slice(size)
             known = p >= NO_ANSWER
-            early = [change[start], simulation.p[then[0]] - simulation.alone[number]]
+            early = [change[start], simulation.p[then[0]] - simulation.prior_q[number]]
             late = [change[known]]
             if simulation.several_answers:
                 early = _centred(early)
@@ -207,7 +207,7 @@ class StageValues:
         stop = [reached[0] for reached, p in alone.items() if (values.of_state(reached) <= p)[p >= NO_ANSWER].all()]
         return replace(values, stop_after=frozenset(stop))
 
-    def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
+    def net_values(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""
         terms_of_q = _terms_of_q(q)
         terms_of_both = _terms_of_both(p, q)
@@ -223,10 +223,10 @@ class StageValues:
 
         A later stage must be worth clearly more than an earlier one.
         """
-        worths = self.worths(numbers, p, q)
+        net_values = self.net_values(numbers, p, q)
         best: Any = numbers[0] + 0 * (p > 1)  # of the shape of p
-        highest = worths[0]
-        for number, worth in zip(numbers[1:], worths[1:], strict=True):
+        highest = net_values[0]
+        for number, worth in zip(numbers[1:], net_values[1:], strict=True):
             better = worth > highest + MARGIN
             best = _where(better, number, best)
             highest = _where(better, worth, highest)
@@ -249,8 +249,8 @@ class StageValues:
     def of_state(self, reached: Reached) -> Array:
         """The value of a state for each question: that of stopping, or of the best stage that can follow."""
         p = self.simulation.p[reached]
-        worths = self.worths(self.simulation.following(reached), p, self.simulation.q[reached])
-        return np.asarray(np.maximum.reduce([p, *worths]))
+        net_values = self.net_values(self.simulation.following(reached), p, self.simulation.q[reached])
+        return np.asarray(np.maximum.reduce([p, *net_values]))
 
     def later_stages(self, reached: Reached, questions: Ints) -> Counter[int]:
         """How many of these questions ask each of the stages that can follow a state, now or later."""

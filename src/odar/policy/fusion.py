@@ -16,7 +16,7 @@ from odar.policy.arrays import Array
 from odar.policy.energy import missing_share, token_figures
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion_rules import RULES, Ballot, answer_energies, majority, same_answer, winner
-from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical
+from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical_similarity
 from odar.types import CHEAP_AGENTS, Candidate, Step, Verdict
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Fusion:
         if not are_free_text([each.stated and is_free_text(each.answer) for each in candidates]):
             return None
         groups = np.array(group_candidates(candidates))
-        return np.maximum(same_answer(groups), lexical([candidate.answer for candidate in candidates]))
+        return np.maximum(same_answer(groups), lexical_similarity([candidate.answer for candidate in candidates]))
 
     def _choose(self, candidates: Sequence[Candidate], order: Sequence[int], question: str) -> Verdict:
         """The winner of the eligible candidates, whose numbers are `order`."""

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from odar.agents.agents import configured_source
-from odar.agents.measure import grouped, opinion_of
+from odar.agents.measure import opinion_of, with_groups
 from odar.calibration_file import Calibration, Source, Statistics, load_calibration
 from odar.call_prices import is_nominal, reference_price, token_prices, usual_lengths
 from odar.catalogue import Price
@@ -440,7 +440,7 @@ class ReplayTable:
                 row.opinions.append(opinion_of(candidate, attempt.signals, quantiles, agents[attempt.agent]))
         if not node.opinions:
             own = [row.opinions[number] for number in node.taken]
-            node.opinions = grouped(own, group_candidates(node.candidates))
+            node.opinions = with_groups(own, group_candidates(node.candidates))
         return node.opinions
 
     def _make_row(self, item: RecordedItem) -> _Row:
