@@ -99,8 +99,7 @@ def models_of_servers(providers: Tables) -> DefaultModels | None:
     if not served:
         return None
     ranked = sorted(served, key=itemgetter(0))
-    fast = ranked[0]
-    slow = ranked[-1]
+    fast, slow = ranked[0], ranked[-1]
     servers = dict.fromkeys(f"{name} at {url}" for _, name, url, _ in (fast, slow))
     answers = "answers" if len(servers) == 1 else "answer"
     reason = f"{' and '.join(servers)} {answers}"

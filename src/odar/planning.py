@@ -136,7 +136,6 @@ class InstalledCertificate:
         return self.describe(problems + self.problems())
 
     def describe(self, problems: Sequence[str]) -> str:
-        """As shown in a trace."""
         return f"removed: {'; '.join(problems)}" if problems else f"holds: {self.promise}"
 
     def problems(self) -> list[str]:

@@ -384,7 +384,6 @@ class Settings:
         """Raise SettingsError if thresholds, stages or the dial contradict each other."""
         from odar.policy.experts import Expert
 
-        # the thresholds of the paper's policy
         routing = self.routing
         for name in ("tau1_by_expert", "tau2_by_expert"):
             for expert in getattr(routing, name):
@@ -399,7 +398,6 @@ class Settings:
                 f"routing.tau1 = {routing.tau1} is above routing.tau2 = {routing.tau2}; "
                 "Simple ends at tau1, Hard begins at tau2"
             )
-        # the stages
         if len(routing.stages) > MAX_STAGES:
             raise SettingsError(
                 f"routing.stages has {len(routing.stages)} stages; at most {MAX_STAGES} are allowed"
@@ -407,7 +405,6 @@ class Settings:
         for text in (*routing.stages, *self.fixed_stages):
             for agent in Stage.parse(text).agents:
                 self.agent(agent)
-        # the dial
         try:
             dial = self.dial()
         except InputError as error:

@@ -322,5 +322,5 @@ def _json_tokens(value: Any) -> int:
 
 def _has_key(value: Any, name: str) -> bool:
     if isinstance(value, Mapping):
-        return name in value or any(_has_key(each, name) for each in value.values())
-    return isinstance(value, list | tuple) and any(_has_key(each, name) for each in value)
+        return name in value or any(_has_key(child, name) for child in value.values())
+    return isinstance(value, list | tuple) and any(_has_key(child, name) for child in value)

@@ -243,9 +243,7 @@ class Team:
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
         """The candidates of one agent; an early call is used if there is one."""
         if self.known_reply is not None and ask.agent == SLOW and not ask.verify:
-            completion, call = self.known_reply
-            self.known_reply = None
-            return await self._use_known_reply(completion, call, ask, on_delta)
+            return await self._use_known_reply(ask, on_delta)
         early = self._early.pop(ask, None)
         if early is None:
             return await self._call_models(ask, proposal, on_delta)
@@ -254,10 +252,11 @@ class Team:
         finally:
             early.cancel()
 
-    async def _use_known_reply(
-        self, completion: Completion, call: Call, ask: Ask, on_delta: OnDelta | None
-    ) -> list[Candidate]:
+    async def _use_known_reply(self, ask: Ask, on_delta: OnDelta | None) -> list[Candidate]:
         """A reply that exists already, and further samples if there are more to ask for."""
+        assert self.known_reply is not None
+        completion, call = self.known_reply
+        self.known_reply = None
         self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
         self.skip_samples(ask.agent, 1)
         first = self.candidate(ask, self.cards[ask.agent], completion)
@@ -442,7 +441,8 @@ class Team:
         cut_off = any(completion.finish == "length" for completion in usable)
         if not cut_off or self.plain or self.settings.policy == "paper":  # SPEC 3.6 is not in the paper
             return usable
-        return await asyncio.gather(*(self._continued(each, ask, card, request, on_delta) for each in usable))
+        continued = (self._continued(completion, ask, card, request, on_delta) for completion in usable)
+        return await asyncio.gather(*continued)
 
     async def _continued(
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
@@ -461,7 +461,7 @@ class Team:
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _CONTINUE_PROMPT))
         further = replace(request, messages=(*request.messages, *turns), n=1)
-        length = sum(len(each.text) for each in further.messages)
+        length = sum(len(message.text) for message in further.messages)
         if card.context and length // 3 + (further.sampling.max_tokens or 0) > card.context:
             return completion
         try:
@@ -545,7 +545,7 @@ T = TypeVar("T")
 
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines at once; if one raises, cancel and await the others."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:

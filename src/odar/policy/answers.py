@@ -239,8 +239,7 @@ def same_reply(first: Candidate, second: Candidate) -> bool:
     """
     if first.tool_calls or second.tool_calls:
         return call_key(first.tool_calls) == call_key(second.tool_calls)
-    one = first.answer
-    other = second.answer
+    one, other = first.answer, second.answer
     if gives_answer(one, other) or gives_answer(other, one):
         return True
     numbers = concluding_number(one), concluding_number(other)

@@ -210,8 +210,8 @@ class Belief:
             by_d = weights["hard"] * DIFFICULTY_DEVIATION
         explained = []
         for name, ranks in (
-            ("long_hard", [each.length for each in evidence.opinions]),
-            ("sure_easy", [each.logprob for each in evidence.opinions]),
+            ("long_hard", [opinion.length for opinion in evidence.opinions]),
+            ("sure_easy", [opinion.logprob for opinion in evidence.opinions]),
         ):
             known = [_centred(rank) for rank in ranks if rank is not None]
             alike = (
@@ -276,7 +276,7 @@ class Posterior:
                 for density, (answers, _) in zip(self._density, chances, strict=True)
             ]
             repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
-            same = [_equal(opinion.group, each.group) for each in opinions[:j]]
+            same = [_equal(opinion.group, other.group) for other in opinions[:j]]
             self._repeat.append(repeat)
             self._repeat_equal.append(repeat * sum(same[i] for i in earlier) / max(len(earlier), 1))
             self._same.append(same)

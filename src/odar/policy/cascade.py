@@ -272,7 +272,7 @@ class CascadePolicy(Policy):
 def _is_single_answer(state: State) -> bool:
     """Whether the last stage was a single call, and its answer is the only one."""
     last = state.stages[-1]
-    return last.calls == 1 and [each.agent for each in state.candidates] == [last.asks[0].agent]
+    return last.calls == 1 and [candidate.agent for candidate in state.candidates] == [last.asks[0].agent]
 
 
 def _is_prose(candidate: Candidate) -> bool:
@@ -300,9 +300,9 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
 @lru_cache(maxsize=256)
 def _reachable(stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]]) -> tuple[Reached, ...]:
     """The states of a cascade, those with fewer stages first."""
-    subsets = (each for size in range(len(stages) + 1) for each in combinations(range(len(stages)), size))
+    subsets = (subset for size in range(len(stages) + 1) for subset in combinations(range(len(stages)), size))
     most = dict(samples)
-    return tuple(each for each in subsets if within_samples([stages[number] for number in each], most))
+    return tuple(subset for subset in subsets if within_samples([stages[number] for number in subset], most))
 
 
 @lru_cache(maxsize=256)

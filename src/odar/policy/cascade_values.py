@@ -81,10 +81,11 @@ class Simulation:
         opinions, difficulty = draw_answers(belief, agents, plausible, QUESTIONS)
         drawn = iter(opinions)
         by_stage = [[next(drawn) for _ in stage] for stage in stages]
-        every = range(len(stages))
         p: dict[Reached, Array] = {}
         q: dict[Reached, Array] = {}
-        for reached in possible or [each for count in range(len(every) + 1) for each in combinations(every, count)]:
+        numbers = range(len(stages))
+        subsets = (subset for count in range(len(stages) + 1) for subset in combinations(numbers, count))
+        for reached in possible or subsets:
             seen = [opinion for number in reached for opinion in by_stage[number]]
             posterior = belief.posterior(Evidence(seen, plausible, difficulty))
             p[reached] = np.broadcast_to(posterior.p, QUESTIONS)
@@ -107,20 +108,22 @@ class Simulation:
 def draw_answers(
     belief: Belief, agents: Sequence[RatedAgent], plausible: int = 0, size: int = QUESTIONS, seed: int = 42
 ) -> tuple[list[Opinion], Array]:
-    """Draw the answers of agents to questions from a belief, group 0 being right; and d(x) of the questions."""
+    """Draw the answers of agents to questions from a belief (group 0 is right), and d(x) of the questions."""
     rng = np.random.default_rng(seed)
     weights = belief.weights
     # what the answers to a question have in common in length and log-probability: (2, questions)
     common = rng.standard_normal((2, size))
-    rank = LENGTH_CORRELATION / math.sqrt(SIGNAL_CORRELATION)
+    # d(x), which correlates with the length
+    correlation = LENGTH_CORRELATION / math.sqrt(SIGNAL_CORRELATION)
     noise = rng.standard_normal(size)
-    difficulty = weights["usual"] + DIFFICULTY_DEVIATION * (rank * common[0] + math.sqrt(1 - rank**2) * noise)
+    deviations = correlation * common[0] + math.sqrt(1 - correlation**2) * noise
+    difficulty = weights["usual"] + DIFFICULTY_DEVIATION * deviations
     # −θ: a part that d(x) and the signals explain, and an unexplained rest
     scale = math.sqrt(1 / 3 / SIGNAL_CORRELATION)
     by_signals = scale * (weights["long_hard"] * common[0] + weights["sure_easy"] * common[1])
     ease = weights["hard"] * (difficulty - weights["usual"]) + by_signals
-    rest = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), MIN_SPREAD**2))
-    ease = ease - rest * rng.standard_normal(size)
+    unexplained = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), MIN_SPREAD**2))
+    ease = ease - unexplained * rng.standard_normal(size)
     trap = rng.random(size) < weights["trap"]
     equal = np.where(trap, weights["lure_trap"], 1 / (1 + belief.variety(plausible)))
     variety = (1 - equal) / equal
@@ -142,7 +145,7 @@ def draw_answers(
         repeat, earlier = belief.repeats(agent, opinions)
         if earlier:
             choice = rng.choice(np.array(earlier), size)
-            said = np.array([each.group for each in opinions])[choice, np.arange(size)]
+            said = np.array([other.group for other in opinions])[choice, np.arange(size)]
             group = np.where((rng.random(size) < repeat) & (said >= 0), said, group)
         group = np.where(rng.random(size) < answers, group, -1)
         opinions.append(replace(opinion, group=group))
@@ -155,7 +158,7 @@ def _draw_wrong(rng: np.random.Generator, opinions: Sequence[Opinion], variety: 
     new = np.full(size, len(opinions) + 1)
     if not opinions:
         return new
-    said = np.array([each.group for each in opinions])  # (opinions, questions)
+    said = np.array([opinion.group for opinion in opinions])  # (opinions, questions)
     wrong = said > 0
     chosen = np.argmax(rng.random(said.shape) * wrong, axis=0)  # (questions,)
     count = wrong.sum(axis=0)
@@ -329,7 +332,7 @@ def _fitted(terms: Sequence[Array], target: Array, noise: Sequence[Array]) -> tu
 
 
 def _centred(values: Sequence[Array]) -> list[Array]:
-    return [each - each.mean() if len(each) else each for each in values]
+    return [column - column.mean() if len(column) else column for column in values]
 
 
 def _normal_rank(x: Array) -> Array:

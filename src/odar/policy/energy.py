@@ -62,12 +62,10 @@ def measure_energy(tokens: Sequence[Token], varentropy_weight: float, alignment:
     return free_energy(energy, varentropy(content), varentropy_weight, alignment)
 
 
-def free_energy(
-    energy: float, varentropy: float, varentropy_weight: float, alignment: Alignment | None = None
-) -> Energy:
+def free_energy(energy: float, varentropy: float, varentropy_weight: float, alignment: Alignment | None) -> Energy:
     """F = E + λ·V (SPEC 5.3), and F̃ if μ and σ are known.
 
-    >>> round(free_energy(0.18, 0.025, varentropy_weight=0.1).free_energy, 4)
+    >>> round(free_energy(0.18, 0.025, varentropy_weight=0.1, alignment=None).free_energy, 4)
     0.1825
     """
     raw = energy + varentropy_weight * varentropy
@@ -105,8 +103,8 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
 
 def missing_share(figures: Collection[TokenFigures]) -> float:
     """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
-    total = sum(each.total for each in figures)
-    return sum(each.missing for each in figures) / total if total else 1.0
+    total = sum(counts.total for counts in figures)
+    return sum(counts.missing for counts in figures) / total if total else 1.0
 
 
 def token_figures(candidate: Candidate) -> TokenFigures:

@@ -218,7 +218,7 @@ def _floats_to_ints(value: Any) -> Any:
         case dict():
             return {key: _floats_to_ints(each) for key, each in value.items()}
         case list():
-            return [_floats_to_ints(each) for each in value]
+            return [_floats_to_ints(item) for item in value]
         case float() if value.is_integer():
             return int(value)
     return value

@@ -52,7 +52,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
         if found - everyday or (found and context is not None and context.search(text)):
             hits.append((expert, found))
     if hits:
-        expert, most = max(hits, key=lambda each: len(each[1]))  # the first of equals
+        expert, most = max(hits, key=lambda hit: len(hit[1]))  # the first of equals
         return expert, "keywords: " + ", ".join(sorted(most)[:5])
     for expert, name, pattern in questions:
         if pattern.search(text):
@@ -101,8 +101,7 @@ def route_model(
     suitable = [card for card in with_vision if card.context is None or tokens < card.context] or with_vision
     chosen = suitable[0]
     for card in (card for card in suitable[1:] if card.name not in fallbacks):
-        score = card.scores.get(expert)
-        best = chosen.scores.get(expert)
+        score, best = card.scores.get(expert), chosen.scores.get(expert)
         if score is not None and best is not None and score > best:
             chosen = card
     return chosen

@@ -85,7 +85,7 @@ class Fusion:
         if any(candidate.tool_calls for candidate in candidates):
             return None
         # a text that should have stated an answer and did not is not free text
-        if not are_free_text([each.stated and is_free_text(each.answer) for each in candidates]):
+        if not are_free_text([candidate.stated and is_free_text(candidate.answer) for candidate in candidates]):
             return None
         groups = np.array(group_candidates(candidates))
         return np.maximum(same_answer(groups), lexical_similarity([candidate.answer for candidate in candidates]))
@@ -109,13 +109,13 @@ class Fusion:
         numbers = list(scored)
         voters = [candidates[i] for i in numbers]
         unaligned = sorted({candidates[i].model for i, energy in scored.items() if energy.aligned is None})
-        free_energies = [each.aligned for each in scored.values()]
+        free_energies = [energy.aligned for energy in scored.values()]
         if unaligned:
-            free_energies = [each.free_energy for each in scored.values()]
+            free_energies = [energy.free_energy for energy in scored.values()]
         ballot = Ballot(
             free_energy=np.array(free_energies),
             groups=np.array(group_candidates(voters), dtype=np.int64),
-            skills=np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
+            skills=np.array([self.skills.get((voter.model, voter.step), 1.0) for voter in voters]),
             beta=self.beta,
             similarity=self.free_text_similarity(voters, question),
             mean_logprob=np.array([figures[i].mean_logprob or 0.0 for i in numbers]),

@@ -46,8 +46,7 @@ class PaperPolicy(Policy):
 
     @classmethod
     def from_settings(cls, settings: RoutingSettings, forced: Route | None = None) -> PaperPolicy:
-        tau1s = settings.tau1_by_expert
-        tau2s = settings.tau2_by_expert
+        tau1s, tau2s = settings.tau1_by_expert, settings.tau2_by_expert
         by_expert = {
             expert: (tau1s.get(expert, settings.tau1), tau2s.get(expert, settings.tau2))
             for expert in sorted({*tau1s, *tau2s})

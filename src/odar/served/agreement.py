@@ -161,7 +161,7 @@ def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:
     largest: dict[str, float] = {}
     for (key, _, _), questions in by_pair.items():
         largest[key] = max(largest.get(key, 0.0), questions)
-    return dict(sorted(largest.items(), key=lambda each: -each[1]))
+    return dict(sorted(largest.items(), key=lambda item: -item[1]))
 
 
 def skills_from_agreement(

@@ -109,7 +109,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
     def _state(self, target: Target) -> TargetState:
         """The state of a target, from the file if it is new here; call it with the lock held."""
         if target not in self._states:
-            own = [each for each in self._states if each.scope == target.scope]
+            own = [known for known in self._states if known.scope == target.scope]
             # a client can choose any target, and must not evict those of others
             if len(own) >= MAX_TARGETS_PER_SCOPE:
                 del self._states[own[0]]

@@ -573,7 +573,7 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
     """The statistics of one source; each of its answers is given with the length of the question in tokens."""
     attempts = [attempt for attempt, _ in answers]
     energies = [
-        free_energy(figures.energy, figures.varentropy, weight).free_energy
+        free_energy(figures.energy, figures.varentropy, weight, None).free_energy
         for figures in (attempt.figures for attempt in attempts)
         if figures is not None and figures.energy is not None and figures.varentropy is not None
     ]
