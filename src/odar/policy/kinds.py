@@ -120,7 +120,7 @@ _DEMANDS = (
     ("letter", RequestKind(Kind.CHOICE)),
     ("exact_word", _SHORT),
 )
-"""Cues in demands on the form of the answer, the most specific first; `_SHORT` is a form that they do not name."""
+"""Cues in demands, in the order in which they count; `_SHORT` stands for an exact form that they do not name."""
 
 
 def _question_kind(text: str) -> RequestKind | None:
