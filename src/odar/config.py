@@ -30,7 +30,7 @@ from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import read_errors, user_path
 from odar.formats import load_toml
-from odar.secrets import is_secret, masked
+from odar.secrets import is_secret, mask_secrets
 from odar.settings import AgentSettings, Settings
 
 KeyPath = tuple[str, ...]
@@ -442,5 +442,5 @@ def short_repr(value: Any, name: str = "") -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
         text = f"a {type(value).__name__}"
-    text = masked(text)
+    text = mask_secrets(text)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -35,7 +35,7 @@ from odar.errors import (
     ProviderUnreachable,
     SettingsError,
     UnknownName,
-    detach,
+    drop_traceback,
     one_line,
     summary_of,
 )
@@ -189,7 +189,7 @@ class Team:
         return AllAgentsFailed(_describe_failures(self.failures), causes)
 
     def fail(self, agent: str, error: OdarError) -> None:
-        detach(error)
+        drop_traceback(error)
         self.failures.append((agent, error))
 
     def check(self, *agents: str) -> None:

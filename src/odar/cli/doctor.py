@@ -25,7 +25,7 @@ from odar.engine import Odar
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.files import cache_folder
 from odar.providers.weights import GGUF, gguf_path, known_weights, offline, weights_folder, weights_status
-from odar.secrets import api_key, masked
+from odar.secrets import api_key, mask_secrets
 from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
 from odar.traces.database import database_url
@@ -84,7 +84,7 @@ def _check_installation(settings: Settings) -> Iterator[Finding]:
     yield Finding("settings file", True, ", ".join(sorted(files)) or missing)
     url = database_url(settings.store)
     places = {
-        "traces and keys": _size(path) if (path := _store_file(settings)) else masked(url.render_as_string()),
+        "traces and keys": _size(path) if (path := _store_file(settings)) else mask_secrets(url.render_as_string()),
         "weights": _size(weights_folder()),
         "calibration records": _size(cache_folder() / "calibration"),
         "records of advise": _size(cache_folder() / "advice"),

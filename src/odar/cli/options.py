@@ -21,7 +21,7 @@ from odar.config import BOTH_NAMED, load_with
 from odar.errors import SettingsError, UsageError
 from odar.files import user_path
 from odar.formats import load_toml
-from odar.secrets import masked
+from odar.secrets import mask_secrets
 from odar.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -170,7 +170,7 @@ def warn_of_foreign_calibration(settings: Settings) -> None:
 
 def command_line() -> str:
     """The command line, with passwords in addresses masked."""
-    return shlex.join(["odar", *map(masked, sys.argv[1:])])
+    return shlex.join(["odar", *map(mask_secrets, sys.argv[1:])])
 
 
 def origin() -> dict[str, str]:

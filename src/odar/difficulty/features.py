@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.domain import DOMAINS, shipped_classifier
-from odar.difficulty.parser import analyse
+from odar.difficulty.parser import parse_features
 from odar.difficulty.text import (
     DATA,
     MAX_WORD_LENGTH,
@@ -224,7 +224,7 @@ def phi(query: Query, *, parse: bool = True) -> list[float]:
     """φ(x) of one query; finite for any text, except that without `parse` the features `PARSED` are NaN."""
     core = core_question(query)
     text = clean(core.text[:READ_LIMIT])
-    sentences, clauses, depth = analyse(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
+    sentences, clauses, depth = parse_features(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
     choice = float(bool(core.options)) or is_multiple_choice(text)
     return [
         *lexical_features(core.text, text),

@@ -63,7 +63,7 @@ _NUMBER_BITS = 3
 _NUMBER = (1 << _NUMBER_BITS) - 1
 
 
-def analyse(text: str) -> tuple[float, float, float]:
+def parse_features(text: str) -> tuple[float, float, float]:
     """f9, f10 and f13 of a text whose LaTeX is masked: sentences, clauses and depth."""
     text = _LONG_WORD.sub(r"\g<0> ", text[:PARSE_LIMIT])
     if not text or text.isspace():
