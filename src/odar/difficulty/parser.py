@@ -277,7 +277,9 @@ class GreedyParser:
         token stands for "no token", because an index of -1 is slower.
         """
         first, second, top, below, third, child_of_first, left_of_top, right_of_top = slots
+        size = self._lanes.size
         unpack = self._lanes.unpack
+        kinds = self._kinds
         none = tokens
         # by token: its head, the token under it, its last child on each side, and the child of its head before it
         heads, under, left, right, older = ([none] * (tokens + 1) for _ in range(5))
@@ -302,11 +304,11 @@ class GreedyParser:
                     + child_of_first[left[b]] + left_of_top[left[s]] + right_of_top[right[s]]
                 )  # fmt: skip
                 # the maximum over all pieces of the maxout is the score of the best transition
-                scores: Sequence[int] = unpack(total.to_bytes(self._lanes.size))
+                scores: Sequence[int] = unpack(total.to_bytes(size))
                 allowed = False
                 while not allowed:
                     number = max(scores) & _NUMBER
-                    kind = self._kinds[number]
+                    kind = kinds[number]
                     if kind == SHIFT:
                         allowed = s == none or not (after == none or stuck[b] or begins[b])
                     elif kind == BREAK:

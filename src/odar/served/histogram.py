@@ -54,7 +54,6 @@ class Histogram:
 
     @property
     def count(self) -> float:
-        """The sum of the weights."""
         return math.fsum(self.bins.values())
 
     def __add__(self, other: Histogram) -> Histogram:
