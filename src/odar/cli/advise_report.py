@@ -31,7 +31,8 @@ def report_body(
     lines += settings.agent_lines()
     lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"] if best.is_cascade else []
     kinds = {
-        kind: {"questions": len(part.strata), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
+        kind: {"questions": len(part.strata), "choices": part.choice_rows()}
+        for kind, part in advice.by_kind().items()
     }
     return {
         "recommendation": advice.sentence(),
@@ -43,7 +44,7 @@ def report_body(
         "asked_twice": advice.repeats,
         "models": {agent: settings.agent(agent).model for agent in settings.agent_names},
         "nominal_prices": advice.table.nominal,
-        "choices": advice.to_rows(),
+        "choices": advice.choice_rows(),
         "kinds": kinds,
         "one_call": one_call,
         "seconds": dict(seconds),

@@ -87,7 +87,8 @@ class Advice(Comparison):
         strata = tuple(np.array(self.strata)[rows].tolist())
         return replace(self, choices=choices, strata=strata, repeated=self.repeated[rows])
 
-    def to_rows(self, choices: Sequence[Outcomes] | None = None) -> list[dict[str, Any]]:
+    def choice_rows(self) -> list[dict[str, Any]]:
+        """The figures of all choices, with intervals."""
         return [
             {
                 "choice": each.name,
@@ -98,7 +99,7 @@ class Advice(Comparison):
                 "calls": float(each.calls.mean()),
                 "best": each.name == self.best.name,
             }
-            for each in choices or self.choices
+            for each in self.choices
         ]
 
     def sentence(self) -> str:
@@ -114,13 +115,13 @@ class Advice(Comparison):
         if best.name != SLOW:
             alone += f": {self._figures(best, slow)}"
         points = 100 * (best.mean_score - nearest.mean_score)
-        dearer = 100 * (self.cost(nearest) - self.cost(best))
+        extra_cost = 100 * (self.cost(nearest) - self.cost(best))
         what = "is right" if self.labelled else f"gives {slow}'s answer"
         change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
-        cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
+        cost = f"costs {abs(extra_cost):.0f}% of a slow call {'more' if extra_cost >= 0 else 'less'}"
         rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call of ordinary length"
         why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
-        if abs(points) < 0.05 and abs(dearer) < 0.5:
+        if abs(points) < 0.05 and abs(extra_cost) < 0.5:
             why = f"the nearest cascade ({nearest.settings['routing.dial']}) asks {model} too, nearly every time"
         chance = ""
         if self.goal.mean_worth(nearest) > self.goal.mean_worth(best):

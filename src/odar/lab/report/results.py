@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from odar.lab.intervals import Interval
-from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
+from odar.lab.replay.outcomes import Outcomes, equal_accuracy_cost, upper_hull
 from odar.lab.report.draw import (
     PATH_COLOURS,
     TEXTS,
@@ -129,11 +129,8 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
         name = policy_label(row.name).removeprefix("cascade, ")
         figures = [row.accuracy.value, 1000 * row.cost_usd, row.cost_usd / slow.mean_usd, row.over_fixed]
         rows.append([name, *figures, row.gain and row.gain.interval])
-    equal = cost_at_accuracy(curve, slow.mean_score)
-    note = "No dial is as accurate as the slow agent alone."
-    if equal is not None:
-        note = f"As accurate as the slow agent alone at {equal / slow.mean_usd:.2f} of its cost."
-    return [exhibit("frontier", rows, notes=[note])]
+    sentence = equal_accuracy_cost(curve, slow)
+    return [exhibit("frontier", rows, notes=[f"{sentence[0].upper()}{sentence[1:]}."])]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
