@@ -22,7 +22,7 @@ from odar.cli.options import (
     parse_prices,
     settings_options,
 )
-from odar.cli.runs import SEED, RunOptions, read_body, record_in_cache, run_options
+from odar.cli.runs import SEED, RunOptions, read_chat_body, record_in_cache, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
@@ -200,7 +200,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
 
     With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
     """
-    traffic = read_traffic(log, read_body)
+    traffic = read_traffic(log, read_chat_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
     notice(about)
@@ -210,7 +210,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
             "whatever the cascade"
         )
     prepare_models(settings, quiet=run.quiet)
-    further = _cheap_models(settings) if tries_seconds else []
+    cheap_models = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
     # the agents answer
     is_labelled = all(task.gold for task in tasks)
@@ -223,17 +223,17 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run)
     # further models answer as candidates for the second
     candidates = {SECOND: settings.second.model} if settings.second else {}
-    for name in further:
+    for name in cheap_models:
         notice(f"{name} as the second")
         tried = replace(
             settings, fast=replace(settings.fast, model=name, alternatives=(), fallbacks=()), second=None
         )
         answered = {item.key.id for item in items}
         asked = [(task, (Ask(FAST),)) for task in tasks if task.id in answered]
-        left = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
-        worse, found, usd = _collect(tried, asked, log, left)
-        spent_usd += usd
-        code = code or worse
+        rest = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
+        further_code, found, cost_usd = _collect(tried, asked, log, rest)
+        spent_usd += cost_usd
+        code = code or further_code
         if len(found) < min(MIN_ITEMS, len(items)):
             notice(f"{name} is left out: it answered {plural(len(found), 'question')}")
             continue

@@ -18,7 +18,7 @@ from odar.cli.options import (
     Finite,
     dial_option,
     json_option,
-    origin,
+    provenance,
     settings_options,
 )
 from odar.cli.runs import RunOptions, record_questions, run_options
@@ -170,7 +170,7 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -
 def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:
     """Write a calibration file with its origin; `imported` answers say nothing about answers to our prompts."""
     kept = without_prompts(calibration) if imported else calibration
-    calibration = replace(kept, made={**origin(), **made, **calibration.made})
+    calibration = replace(kept, made={**provenance(), **made, **calibration.made})
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
 

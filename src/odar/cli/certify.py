@@ -67,8 +67,8 @@ def command(
 def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:
     """The result of a test in one sentence."""
     against = certificate.against
-    sure = f"{certificate.confidence:.0%} confidence"
-    claim = f"at most {certificate.at_most_worse:g} less accurate than {against}, {sure}"
+    claim = f"at most {certificate.at_most_worse:g} less accurate than {against}"
+    claim += f", {certificate.confidence:.0%} confidence"
     more = "; more questions would not help"
     if certificate.more_items is not None:
         questions = plural(certificate.more_items, "more test question")

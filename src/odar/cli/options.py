@@ -44,8 +44,10 @@ class Finite(click.FloatRange):
         return number
 
 
-FILE, COUNT = UserPath(), click.IntRange(min=1)
-USD, POSITIVE = Finite(min=0), Finite(min=0, min_open=True)
+FILE = UserPath()
+COUNT = click.IntRange(min=1)
+USD = Finite(min=0)
+POSITIVE = Finite(min=0, min_open=True)
 
 
 def settings_options(command: F) -> F:
@@ -92,7 +94,7 @@ def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
 
 
 def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
-    """Return `--set` arguments as a nested table.
+    """The values of `--set` as a nested table.
 
     >>> parse_sets(("fast.model=gpt-5.1", "fast.temperature=0"))
     {'fast': {'model': 'gpt-5.1', 'temperature': 0}}
@@ -173,6 +175,6 @@ def command_line() -> str:
     return shlex.join(["odar", *map(masked, sys.argv[1:])])
 
 
-def origin() -> dict[str, str]:
+def provenance() -> dict[str, str]:
     """How a file is made, for the file itself: the command, the date and the version of odar."""
     return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}

@@ -238,15 +238,15 @@ def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
 def with_long_timeouts(settings: Settings) -> Settings:
     """Settings with longer timeouts, for a local model: no user waits for the answers."""
 
-    def patient(agent: AgentSettings) -> AgentSettings:
+    def with_long_timeout(agent: AgentSettings) -> AgentSettings:
         return replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s)
 
     return replace(
         settings,
-        fast=patient(settings.fast),
-        second=None if settings.second is None else patient(settings.second),
-        slow=patient(settings.slow),
-        agents={name: patient(agent) for name, agent in settings.agents.items()},
+        fast=with_long_timeout(settings.fast),
+        second=None if settings.second is None else with_long_timeout(settings.second),
+        slow=with_long_timeout(settings.slow),
+        agents={name: with_long_timeout(agent) for name, agent in settings.agents.items()},
         limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
     )
 
@@ -329,7 +329,7 @@ def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> i
 # --- chat bodies in files ----------------------------------------------------------------------------------------
 
 
-def read_body(body: Mapping[str, Any]) -> Query:
+def read_chat_body(body: Mapping[str, Any]) -> Query:
     """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
     from odar.serving.errors import ApiError
     from odar.serving.protocols.chat import read_chat

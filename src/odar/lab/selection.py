@@ -20,9 +20,9 @@ FOLDS = 5
 FOLD_SIZE = 1_000
 QUANTILES = 4
 PLAIN_PROMPTS = "chat"
-_PROBE = "x + 1"
+_PROBE_ANSWER = "x + 1"
 """The answer that graders are tried with; an empty one could be rejected before the grader needs its libraries."""
-_PROBES = 30
+_MAX_PROBES = 30
 """Maximum number of strata of a benchmark whose grader is tried."""
 
 
@@ -80,9 +80,9 @@ def check_grader(task_set: TaskSet, tasks: Sequence[Task]) -> None:
     if task_set.elsewhere:
         raise GradedElsewhere(task_set.elsewhere)
     first_of_stratum = {task.stratum: task for task in reversed(tasks)}
-    for task in list(first_of_stratum.values())[:_PROBES]:
+    for task in list(first_of_stratum.values())[:_MAX_PROBES]:
         try:
-            task_set.score(task, _PROBE, _PROBE)
+            task_set.score(task, _PROBE_ANSWER, _PROBE_ANSWER)
         except InputError as error:
             raise InputError(f"scoring {task_set.name}: {error}") from None
 

@@ -16,8 +16,7 @@ from typing import Any
 
 from odar.inputs import image_from_bytes
 from odar.lab.graders.ifeval import CHECKS, check_instructions
-from odar.lab.graders.livebench import instruction_score
-from odar.lab.graders.livebench import livebench as score_ground_truth
+from odar.lab.graders.livebench import ground_truth_score, instruction_score
 from odar.lab.graders.mathematics import math_equal, number_match
 from odar.lab.graders.text import (
     LETTERS,
@@ -367,7 +366,7 @@ def livebench(row: Row, group: str, number: int) -> list[Task]:
 def score_livebench(task: Task, response: str, answer: str) -> float:
     if "instructions" in task.gold:
         return instruction_score(task.gold["instructions"], task.gold["arguments"], response)
-    return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
+    return ground_truth_score(task.gold["task"], task.gold["truth"], response, answer)
 
 
 def swe_bench(row: Row, group: str, number: int) -> Task:

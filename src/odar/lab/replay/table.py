@@ -117,7 +117,7 @@ class ReplayTable:
         calibration: statistics and belief; its settings must be in `settings` already.
         header: of the recording, for reports.
 
-    A table does not change; `replaced` makes another one.
+    Its items and settings do not change; `replaced` makes another table.
     """
 
     def __init__(
@@ -322,6 +322,7 @@ class ReplayTable:
             if dial.target:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
+        # one array entry for each item
         floats = partial(np.array, dtype=np.float64)
         won = list(zip(nodes, winners, strict=True))
         return Outcomes(

@@ -181,8 +181,8 @@ def to_svg(draw: Draw, size: tuple[float, float], name: str) -> str:
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)  # unused ids, the same in every figure
     box = re.search(r'viewBox="[^"]*"', svg)
     assert box is not None
-    spaces = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
-    opening = f'<svg {spaces} {box[0]} role="img" aria-labelledby="{name}">'
+    namespaces = 'xmlns:xlink="http://www.w3.org/1999/xlink" xmlns="http://www.w3.org/2000/svg"'
+    opening = f'<svg {namespaces} {box[0]} role="img" aria-labelledby="{name}">'
     svg = re.sub(r"<svg [^>]*?>", lambda _: opening, svg, count=1, flags=re.DOTALL)
     for colour in Colour:
         svg = svg.replace(colour, f"var(--{colour.name.lower()})")

@@ -193,22 +193,24 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
     missing = [category for category in CATEGORIES if category not in findings.categories]
 
     def draw(canvas: Any) -> None:
-        hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
+        colours = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
         styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
         axes = canvas.add_subplot(projection="polar")
-        turns = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
+        # a closed line for each policy
+        angles = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
         known = {row[0]: row[2:] for row in rows}
         for number, policy in reversed(list(enumerate(shown))):
             values = [known[category][number] if category in known else np.nan for category in CATEGORIES]
-            closed = ([*turns, turns[0]], [*values, values[0]])  # a category without answers is a gap
+            closed = ([*angles, angles[0]], [*values, values[0]])  # a category without answers is a gap
             line = {"linewidth": 2.2 if policy == "odar" else 1.4, "linestyle": styles.get(policy, "-")}
-            axes.plot(*closed, color=hues[number], label=policy_label(policy), marker="o", markersize=3, **line)
+            axes.plot(*closed, color=colours[number], label=policy_label(policy), marker="o", markersize=3, **line)
             if policy == "odar" and not missing:
-                axes.fill(*closed, color=hues[number], alpha=0.12, linewidth=0)
-        axes.set_xticks(turns, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
+                axes.fill(*closed, color=colours[number], alpha=0.12, linewidth=0)
+        # the names of the categories around the circle, and the scale
+        axes.set_xticks(angles, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
         axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
-        for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
-            side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
+        for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
+            side = int(np.sign(round(float(np.sin(angle)), 6)))  # names extend away from the circle
             text.set_horizontalalignment(("center", "left", "right")[side])
         most = max(0.1, *(max(values) for category, values in known.items() if category in CATEGORIES))
         axes.set_ylim(0, most)

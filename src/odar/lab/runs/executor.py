@@ -150,10 +150,10 @@ class _RunState:
                 while len(running) >= concurrency or (running and not fits(item)):
                     running = await _wait_for_one(running)
                 if not fits(item):
-                    spent, cost = dollars(self.committed_usd), dollars(item.worst_cost_usd or 0.0)
                     return (
                         f"the budget of ${self.budget_usd:g} does not cover the next question, which can cost "
-                        f"{cost} ({spent} is spent); raise the budget, or lower max_tokens"
+                        f"{dollars(item.worst_cost_usd or 0.0)} ({dollars(self.committed_usd)} is spent); "
+                        "raise the budget, or lower max_tokens"
                     )
                 self.committed_usd += item.worst_cost_usd or 0.0
                 ticket = await self.limiter.acquire(item.needs)

@@ -134,6 +134,7 @@ class RateLimiter:
         return self._tickets
 
     def settle(self, ticket: int, used: Amounts) -> None:
+        """Replace the reservation of a ticket by what was used, which counts for another minute."""
         self._count(ticket, self._clock() + WINDOW_S, used)
         self._settled.set()
 
