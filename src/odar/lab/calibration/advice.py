@@ -108,25 +108,28 @@ class Advice(Comparison):
         best = self.best
         if best.is_cascade:
             return f"Use the cascade at dial {best.settings['routing.dial']}: {self._figures(best, slow)}."
+        # a fixed choice
         model = settings.agent(best.name).model if best.name in settings.agent_names else best.name
-        cascades = [each for each in self.choices if each.is_cascade]
-        nearest = max(cascades, key=self.goal.mean_worth)
         alone = f"No cascade pays here: use {model} alone"
         if best.name != SLOW:
             alone += f": {self._figures(best, slow)}"
+        # why not the nearest cascade
+        cascades = [each for each in self.choices if each.is_cascade]
+        nearest = max(cascades, key=self.goal.mean_worth)
         points = 100 * (best.mean_score - nearest.mean_score)
         extra_cost = 100 * (self.cost(nearest) - self.cost(best))
         what = "is right" if self.labelled else f"gives {slow}'s answer"
         change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
         cost = f"costs {abs(extra_cost):.0f}% of a slow call {'more' if extra_cost >= 0 else 'less'}"
         rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call of ordinary length"
-        why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
+        why = f"{what} {change} and {cost}"
         if abs(points) < 0.05 and abs(extra_cost) < 0.5:
-            why = f"the nearest cascade ({nearest.settings['routing.dial']}) asks {model} too, nearly every time"
+            why = f"asks {model} too, nearly every time"
         chance = ""
         if self.goal.mean_worth(nearest) > self.goal.mean_worth(best):
             chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
-        return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
+        name = f"The nearest cascade ({nearest.settings['routing.dial']})"
+        return f"{alone}. {name} {why}; at dial {self.goal.dial}, {rate}.{chance}"
 
     def _figures(self, choice: Outcomes, slow: str) -> str:
         saved = percent(self.saving(choice), digits=0)

@@ -426,8 +426,8 @@ class ReplayTable:
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
-        together = self._cards[row.item.attempts[numbers[0]].model].n
-        prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
+        one_request = self._cards[row.item.attempts[numbers[0]].model].n
+        prompts = max(prompt for prompt, _ in costs) if one_request else sum(prompt for prompt, _ in costs)
         return prompts + sum(output for _, output in costs)
 
     def _opinions(self, node: _Node) -> tuple[Opinion, ...]:

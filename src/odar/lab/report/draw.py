@@ -39,8 +39,6 @@ class Colour(StrEnum):
 
 
 PATH_COLOURS = {"Simple": Colour.SIMPLE, "Medium": Colour.MEDIUM, "Hard": Colour.HARD}
-
-
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
@@ -58,8 +56,6 @@ Draw = Callable[[Any], None]
 """A function that draws on a matplotlib figure."""
 Line = tuple[Sequence[float], Colour, Any]
 """Values, colour and line style of matplotlib."""
-
-
 SHORT_NAMES = {"self-consistency": "SC", "best-of-n": "BoN"}
 
 

@@ -50,12 +50,8 @@ def main_table(findings: Findings) -> list[Exhibit]:
             rows.append(_benchmark_row(findings, names, f"mean of {category}", [masks[name] for name in members]))
     if len(masks) > 1:
         rows.append(_benchmark_row(findings, names, "mean of benchmarks", list(masks.values())))
-    words = {"policies": _labels(names), "consistency": policy_label(findings.consistency)}
+    words = {"policies": "; ".join(map(policy_label, names)), "consistency": policy_label(findings.consistency)}
     return [exhibit("main", rows, words=words)]
-
-
-def _labels(policies: Sequence[str]) -> str:
-    return "; ".join(map(policy_label, policies))
 
 
 def _benchmark_row(
@@ -221,7 +217,11 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         canvas.legend(loc="outside lower center", ncols=2)
 
     drawn = draw if len(CATEGORIES) - len(missing) >= 3 else None
-    return [exhibit("accuracy", rows, words={"policies": _labels(shown)}, draw=drawn, size=(4.9, 4.4))]
+    return [
+        exhibit(
+            "accuracy", rows, words={"policies": "; ".join(map(policy_label, shown))}, draw=drawn, size=(4.9, 4.4)
+        )
+    ]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
@@ -283,4 +283,6 @@ def strata_table(findings: Findings) -> list[Exhibit]:
             rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
-    return [exhibit("strata", rows, words={"policies": _labels(names)}, folded=means.shape[1] < 2)]
+    return [
+        exhibit("strata", rows, words={"policies": "; ".join(map(policy_label, names))}, folded=means.shape[1] < 2)
+    ]

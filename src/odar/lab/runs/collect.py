@@ -134,9 +134,9 @@ class ItemCalls:
         """Make the requests whose answers are not on disk; they are numbered in the order of the job's asks."""
         number = 0
         for ask in self.job.asks:
-            together = self.odar.settings.card(self.assignment.models[ask.agent]).n  # in one request
+            one_request = self.odar.settings.card(self.assignment.models[ask.agent]).n
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
-                if together and missing == list(range(missing[0], ask.samples)):
+                if one_request and missing == list(range(missing[0], ask.samples)):
                     await self._request(ask._replace(samples=len(missing)), missing[0], number + missing[0])
                     continue
                 single = ask._replace(samples=1)
