@@ -30,10 +30,8 @@ def report_body(
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
     lines += settings.agent_lines()
     lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"] if best.is_cascade else []
-    kinds = {
-        kind: {"questions": len(part.strata), "choices": part.choice_rows()}
-        for kind, part in advice.by_kind().items()
-    }
+    parts = advice.by_kind().items()
+    kinds = {kind: {"questions": len(part.strata), "choices": part.choice_rows()} for kind, part in parts}
     return {
         "recommendation": advice.sentence(),
         "toml": "\n".join(lines) + "\n",
@@ -42,7 +40,7 @@ def report_body(
         "left_out": advice.left_out,
         "score": advice.score_name,
         "asked_twice": advice.repeats,
-        "models": {agent: settings.agent(agent).model for agent in settings.agent_names},
+        "models": settings.default_models,
         "nominal_prices": advice.table.nominal,
         "choices": advice.choice_rows(),
         "kinds": kinds,

@@ -37,7 +37,7 @@ def command(
     run: RunOptions,
     as_json: bool,
     settings: Settings,
-) -> int:
+) -> None:
     """Find the cheapest dial that loses at most so much accuracy, with a guarantee.
 
     DATA is as for `odar calibrate`, with right answers. One half of the questions is used to fit, the other to
@@ -61,7 +61,7 @@ def command(
         sources = measured.odar.agents.sources().values()
         calibration = certified_calibration(fitted, certificate, choice.settings, sources)
     sentence = certificate_sentence(certificate, choice, reference)
-    return measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
+    measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
 
 
 def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:

@@ -168,7 +168,7 @@ def _check_local_models(settings: Settings) -> list[Check]:
 
 async def _check_agents(settings: Settings) -> list[Check]:
     """Check energies, the certificate, and whether each agent's provider answers and has the model."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
         found = list(_check_learned(odar))
         for agent, card in cards.items():

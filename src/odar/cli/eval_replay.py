@@ -189,9 +189,8 @@ def fuse_command(recording: str, split: str | None, as_json: bool, settings: Set
     """
     fusion = settings.fusion
     table = load_table(recording, None, split or "")
-    table = table.replaced(
-        settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
-    )
+    changed = with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
+    table = table.replaced(settings=changed)
     results = apply_rules(table, fusion.beta)
     candidates = table.all_answers.calls
     ceiling = oracle_accuracy(table)

@@ -154,7 +154,7 @@ def announce_profile(settings: Settings) -> None:
     """Print which models were chosen, why, and how to change them, unless the user named them."""
     if settings.origins["profile",] != "chosen" or settings.profile_reason == BOTH_NAMED:
         return
-    models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
+    models = ", ".join(f"{agent} {model}" for agent, model in settings.default_models.items())
     notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
 
 
@@ -163,7 +163,7 @@ def warn_of_foreign_calibration(settings: Settings) -> None:
     if not any(origin.startswith("calibration ") for origin in settings.origins.values()):
         return
     known = list(dict.fromkeys(source.model for source in load_calibration(settings.calibration).statistics))
-    if any(settings.agent(agent).model not in known for agent in settings.agent_names):
+    if any(model not in known for model in settings.default_models.values()):
         made_for = ", ".join(known) or "unknown models"
         notice(
             f"calibration {settings.calibration} was made for {made_for}: name these, or run odar calibrate again"

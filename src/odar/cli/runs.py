@@ -40,7 +40,7 @@ from odar.lab.runs.executor import run as run_work
 from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
-from odar.settings import AgentSettings, Settings
+from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -223,7 +223,7 @@ def confirm_run(run: RunOptions, settings: Settings, todo: Sequence[WorkItem], t
 
 def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
     """The calls of some jobs, and their cost at the usual length, for `confirm_run`."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     asks = [(job, ask) for job in jobs for ask in job.asks]
     calls = f"at most {sum(ask.samples for _, ask in asks)} calls"
     if unknown := [card.name for card in cards.values() if card.price is None]:
@@ -237,18 +237,10 @@ def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
 
 def with_long_timeouts(settings: Settings) -> Settings:
     """Settings with longer timeouts, for a local model: no user waits for the answers."""
-
-    def with_long_timeout(agent: AgentSettings) -> AgentSettings:
-        return replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s)
-
-    return replace(
-        settings,
-        fast=with_long_timeout(settings.fast),
-        second=None if settings.second is None else with_long_timeout(settings.second),
-        slow=with_long_timeout(settings.slow),
-        agents={name: with_long_timeout(agent) for name, agent in settings.agents.items()},
-        limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
-    )
+    agents = {name: settings.agent(name) for name in settings.agent_names}
+    longer = {name: replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s) for name, agent in agents.items()}
+    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
+    return replace(settings.with_agents(longer), limits=limits)
 
 
 # --- where a run takes place -------------------------------------------------------------------------------------

@@ -100,14 +100,9 @@ def command(settings: Settings) -> None:
             logs.info(line, profile=settings.profile)
 
     store = Store(settings, workers.owner if workers.count > 1 else "")
-    app = create_app(
-        settings,
-        store=store,
-        logs=logs,
-        served=alignment_file(settings.store),
-        announce=announce if workers.is_first else None,
-        workers=workers,
-    )
+    served = alignment_file(settings.store)
+    announce_once = announce if workers.is_first else None
+    app = create_app(settings, store=store, logs=logs, served=served, announce=announce_once, workers=workers)
     server = make_server(app, gateway)
     workers.mark(STARTED)
     if workers.is_first:

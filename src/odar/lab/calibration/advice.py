@@ -45,6 +45,8 @@ class Advice(Comparison):
     """A comparison by right answers or by the same answer as slow; the strata are kinds of questions."""
 
     labelled: bool
+    score_name: str
+    """As in `ScoredItems`."""
     repeated: Bools
     """Which questions slow answered twice; if none, its agreement with itself is unknown."""
     table: ReplayTable
@@ -55,10 +57,6 @@ class Advice(Comparison):
     @property
     def repeats(self) -> int:
         return int(self.repeated.sum())
-
-    @property
-    def score_name(self) -> str:
-        return "right" if self.labelled else "same answer as slow"
 
     def score(self, choice: Outcomes) -> Interval:
         if choice.name == SLOW and not self.labelled and not self.repeats:
@@ -204,6 +202,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         goal,
         tuple(map(kind_of, found)),
         labelled=scored.labelled,
+        score_name=scored.score_name,
         repeated=np.array([item.key in twice for item in found]),
         table=table,
         left_out=len(items) - len(found),
@@ -308,7 +307,7 @@ def with_second(
     second = None
     if agent is not None:
         kept[agent] = SECOND
-        second = replace(settings.fast, model=model, alternatives=(), fallbacks=())
+        second = settings.fast.with_model(model)
 
     def renamed(attempt: Attempt) -> Attempt:
         name = kept[attempt.agent]
@@ -328,7 +327,7 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     """
     table = advice.table
     settings = table.settings
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     models = {agent: card.name for agent, card in cards.items()}
     dial = Dial.parse(str(advice.best.settings.get("routing.dial", advice.goal.dial)))
     policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))

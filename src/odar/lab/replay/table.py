@@ -145,7 +145,7 @@ class ReplayTable:
         """Numbers of the fusion rules that walks have used."""
         self.agents = agents_of(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
-        default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
+        default_cards = {agent: self._cards[model] for agent, model in settings.default_models.items()}
         self.reference_usd = reference_price(default_cards)
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables]] = {}

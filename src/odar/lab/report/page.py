@@ -131,7 +131,7 @@ def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -
 def _about(findings: Findings) -> str:
     table = findings.table
     seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in table.column("key")}))
-    models = " → ".join(dict.fromkeys(table.settings.agent(name).model for name in table.settings.agent_names))
+    models = " → ".join(dict.fromkeys(table.settings.default_models.values()))
     return f"{len(table)} items · {models} · seed {seeds}"
 
 

@@ -9,16 +9,7 @@ import numpy as np
 
 from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, equal_accuracy_cost, upper_hull
-from odar.lab.report.draw import (
-    PATH_COLOURS,
-    TEXTS,
-    Colour,
-    Exhibit,
-    exhibit,
-    name_rows,
-    path_legend,
-    policy_label,
-)
+from odar.lab.report.draw import PATH_COLOURS, TEXTS, Colour, Exhibit, exhibit, name_rows, path_legend, policy_label
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import pearson
 from odar.lab.statistics import (
@@ -247,9 +238,10 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         axes.grid(visible=False)
         path_legend(canvas)
 
+    # whether harder benchmarks get more calls
     notes = []
     for name, outcome in (("ODAR", odar), ("the paper's policy", findings.outcomes["paper"])):
-        if found := more_for_harder(findings, outcome):
+        if found := correlations_with_errors(findings, outcome):
             by_hard, by_calls = (f"{r:.2f}".replace("-", "−") for r in found)
             notes.append(
                 f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard}, "
@@ -258,7 +250,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
     return [exhibit("mix", rows, draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
-def more_for_harder(findings: Findings, outcome: Outcomes) -> tuple[float, float] | None:
+def correlations_with_errors(findings: Findings, outcome: Outcomes) -> tuple[float, float] | None:
     """Over benchmarks, r of the fast agent's error rate with the share of Hard and with calls.
 
     None for fewer than three benchmarks, and where all have the same calls.
@@ -283,6 +275,5 @@ def strata_table(findings: Findings) -> list[Exhibit]:
             rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
-    return [
-        exhibit("strata", rows, words={"policies": "; ".join(map(policy_label, names))}, folded=means.shape[1] < 2)
-    ]
+    words = {"policies": "; ".join(map(policy_label, names))}
+    return [exhibit("strata", rows, words=words, folded=means.shape[1] < 2)]
