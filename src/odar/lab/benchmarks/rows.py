@@ -1,4 +1,4 @@
-"""Tasks of the rows of each benchmark, and scores of responses that need more than gold and answer.
+"""How the rows of each benchmark become tasks, and graders that need more than the gold and the answer.
 
 A function that makes tasks takes a row, its config or file, and its number there: some rows have no id.
 """
@@ -106,7 +106,7 @@ def truthfulqa(row: Row, group: str, number: int) -> Task:
 
 
 def scienceqa(row: Row, group: str, number: int) -> Task:
-    """Without the lecture and the solution, which give the answer away."""
+    """The lecture and the solution are left out, because they give the answer away."""
     return choice_task(
         f"test-{number}",
         row["question"],
@@ -131,7 +131,7 @@ _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
 def mmmu_pro(row: Row, group: str, number: int) -> Task:
-    """Marks such as `<image 2>` in its texts are numbered in the order of its images."""
+    """Marks such as `<image 2>` in the texts are renumbered in the order of the images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
         {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
@@ -170,7 +170,7 @@ def math(row: Row, group: str, number: int) -> Task:
 
 
 def mathvista(row: Row, group: str, number: int) -> Task:
-    """Its gold depends on the type of answer: options, or a value and its precision."""
+    """The gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
@@ -295,7 +295,7 @@ def score_hle(task: Task, response: str, answer: str) -> float:
 
 
 def bbh(row: Row, group: str, number: int) -> Task:
-    """Its file is the stratum."""
+    """The stratum is the file."""
     return Task(f"{group}-{number}", Query(row["input"]), row["target"], group)
 
 

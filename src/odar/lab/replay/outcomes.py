@@ -105,6 +105,7 @@ def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
 def pick_outcomes(outcomes: Sequence[Outcomes], pick: Ints, note: str = "") -> Outcomes:
     """For each item the outcome of one of several policies, whose number `pick` holds."""
     rows = np.arange(len(pick))
+    # outcomes × items
     return combined(outcomes, lambda arrays: np.stack(arrays)[pick, rows], note=note)
 
 

@@ -89,7 +89,7 @@ class _Node:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One item, and the states that walks have reached. An answer is named by its number, its place in the item."""
+    """One item, and the states that walks have reached. Answers are identified by their position in the item."""
 
     item: RecordedItem
     plan: Plan

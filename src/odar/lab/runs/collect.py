@@ -88,7 +88,7 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
 async def open_collect_work(
     settings: Settings, open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None
 ) -> AsyncIterator[Work]:
-    """Opens an engine. A `partial` of it can be sent to another machine, which needs keys of its own.
+    """Open an engine to collect with. A `partial` of this can be sent to another machine, which needs its own keys.
 
     `open_providers` opens providers to use in place of the configured ones.
     """
@@ -155,7 +155,7 @@ class ItemCalls:
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def scored(self) -> RecordedItem:
-        """The item with all answers and their scores."""
+        """The recorded item, with a score for each answer."""
         task = self.job.task
         task_set = self.job.task_set
         estimate = estimate_turn(self.odar.estimator, task.query)

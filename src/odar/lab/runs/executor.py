@@ -126,7 +126,7 @@ async def run(
 
 @dataclass(slots=True)
 class _RunState:
-    """A run under way."""
+    """The state of a run: what is done, and what may have been spent."""
 
     journal: Journal
     limiter: RateLimiter
@@ -138,7 +138,7 @@ class _RunState:
     """Finished items of known cost count with it, all others with their maximum cost."""
 
     async def do_all(self, work: Work, todo: Sequence[WorkItem], concurrency: int) -> str | None:
-        """`concurrency` at a time; returns the reason if the run stopped early."""
+        """Do the items, `concurrency` at a time; return the reason if the run stops early."""
 
         def fits(item: WorkItem) -> bool:
             total = self.committed_usd + (item.worst_cost_usd or 0.0)

@@ -71,7 +71,7 @@ def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
 
 
 def rates_of(settings: Settings) -> Amounts:
-    """The limits that are set."""
+    """The rate limits of the providers in the settings."""
     limits = {}
     for name, provider in settings.providers.items():
         limits[name, REQUESTS] = provider.requests_per_min
