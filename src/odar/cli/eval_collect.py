@@ -98,7 +98,7 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
 
 
 def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
-    if benchmark.elsewhere:  # `_scorable_sets` rejects it; no data is needed
+    if benchmark.how_to_import:  # `_scorable_sets` rejects it; no data is needed
         return []
     tasks = list(benchmark.load(folder))
     if benchmark.size not in (None, len(tasks)):

@@ -63,9 +63,9 @@ class TaskSet:
     metric: str
     """Name of the score: accuracy, EM, F1, …"""
     score: Grader
-    plain: bool = False
+    form_is_scored: bool = False
     """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
-    elsewhere: str = ""
+    how_to_import: str = ""
     """Instructions for importing results of its own harness; empty if answers can be scored here."""
 
 

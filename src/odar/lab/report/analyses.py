@@ -16,18 +16,8 @@ from odar.lab.recording.header import changed_facts
 from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
-from odar.lab.report.draw import (
-    PATH_COLOURS,
-    TEXTS,
-    Colour,
-    Column,
-    Exhibit,
-    exhibit,
-    line_chart,
-    name_rows,
-    path_legend,
-    policy_label,
-)
+from odar.lab.report.draw import PATH_COLOURS, Colour, line_chart, name_rows, path_legend
+from odar.lab.report.exhibit import TEXTS, Column, Exhibit, exhibit, policy_label
 from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, experts_matter, wrong_experts
 from odar.lab.router_quality import gap_recovered, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference

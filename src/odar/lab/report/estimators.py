@@ -15,7 +15,7 @@ from odar.difficulty.features import GROUPS
 from odar.errors import InputError
 from odar.lab.replay.policies import best_paths, run_policy
 from odar.lab.replay.table import ReplayTable
-from odar.lab.report.draw import Exhibit, exhibit
+from odar.lab.report.exhibit import Exhibit, exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import auroc, pearson
 from odar.lab.training import EPOCHS, SEEDS, STEPS, check_row_count, cross_val_predict, d_star, fit

@@ -17,7 +17,7 @@ from odar.lab.recording.schema import MIN_RIGHT_SCORE
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import run_policies, suites
 from odar.lab.replay.table import ReplayTable
-from odar.lab.report.draw import TEXTS
+from odar.lab.report.exhibit import TEXTS
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
 from odar.policy.equivalence import group_candidates

@@ -18,7 +18,8 @@ from odar.errors import InputError
 from odar.files import atomic_write, install_command
 from odar.lab.intervals import Interval
 from odar.lab.report import analyses, estimators, results
-from odar.lab.report.draw import TEXTS, Column, Exhibit, to_svg
+from odar.lab.report.draw import to_svg
+from odar.lab.report.exhibit import TEXTS, Column, Exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.statistics import PolicySummary, format_p
 

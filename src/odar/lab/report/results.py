@@ -9,7 +9,8 @@ import numpy as np
 
 from odar.lab.intervals import Interval
 from odar.lab.replay.outcomes import Outcomes, equal_accuracy_cost, upper_hull
-from odar.lab.report.draw import PATH_COLOURS, TEXTS, Colour, Exhibit, exhibit, name_rows, path_legend, policy_label
+from odar.lab.report.draw import PATH_COLOURS, Colour, name_rows, path_legend
+from odar.lab.report.exhibit import TEXTS, Exhibit, exhibit, policy_label
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import pearson
 from odar.lab.statistics import (
