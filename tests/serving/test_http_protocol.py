@@ -200,11 +200,27 @@ async def test_connections_per_address_are_limited(start):
 
 async def test_pipelined_requests_are_limited(start, up):
     up.behave(hang())
-    client = await Client.connect(await start())
+    live = await start()
+    client = await Client.connect(live)
     body = b'{"model": "quick", "messages": [{"role": "user", "content": "2 + 2?"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\ncontent-length: %d\r\n\r\n" % len(body)
     await client.say(head + body, (HEAD + b"\r\n") * 40)
     assert await client.rest() == b""
+    assert (await live.entry()).http_status == 499  # the request that was being answered
+
+
+async def test_a_request_is_cancelled_if_its_client_leaves_after_sending_another(start, up):
+    up.behave(hang())
+    live = await start()
+    client = await Client.connect(live)
+    body = json.dumps({"model": "quick", "messages": turn()}).encode()
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:80\r\nContent-Length: %d\r\n\r\n" % len(body)
+    await client.say((head + body) * 2)
+    async with asyncio.timeout(30):
+        while not up.requests:
+            await asyncio.sleep(0.01)
+    client.writer.transport.abort()
+    assert (await live.entry()).http_status == 499
 
 
 LONG = {"model": "served", "choices": [{"index": 0, "delta": {"content": "word " * 4000}, "finish_reason": None}]}

@@ -27,7 +27,7 @@ from http import HTTPStatus
 from typing import Any
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from odar.descriptors import client_connections
 from odar.formats import dump_json
@@ -147,6 +147,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = 0
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
+        self._unanswered: list[RequestResponseCycle] = []
+        """The request that is being answered, and those that were sent before its answer."""
 
     # ── called by asyncio ───────────────────────────────────────────────────────────────────────────────────
 
@@ -166,6 +168,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._peer is not None:
             self._limits.release(self._peer)
             self._peer = None
+        self._disconnect()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -235,6 +238,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._unparsed = 0
         self._stop_read_timer()
         super().on_headers_complete()
+        self._unanswered = [*(each for each in self._unanswered if not each.response_complete), self.cycle]
         if self._limits.last_requests:
             self.cycle.keep_alive = False
 
@@ -262,11 +266,16 @@ class LimitedProtocol(HttpToolsProtocol):
     def abort(self, reason: str) -> None:
         """Close the connection without sending buffered data; the application sees a disconnect."""
         self._limits.refused[reason] += 1
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
+        self._disconnect()
         self.flow.resume_writing()
         self.transport.abort()
+
+    def _disconnect(self) -> None:
+        """Tell the requests that their client has left; uvicorn tells only the last one."""
+        for cycle in self._unanswered:
+            cycle.disconnected = not cycle.response_complete
+            cycle.message_event.set()
+        self._unanswered = []
 
     def _head_without_upgrade(self) -> bytes:
         """Return the head of the request that offered an upgrade, without the offer, for a new parser."""
