@@ -71,7 +71,7 @@ def measure() -> dict[str, Any]:
             for slug, rows in part["tables"].items()
         }
         found[name] = {"items": part["items"], "tables": tables, "paths": paper_paths(findings)}
-        found[name]["correlations_with_errors"] = list(correlations_with_errors(findings, findings.outcomes["paper"]) or [])
+        found[name]["more_for_harder"] = list(correlations_with_errors(findings, findings.outcomes["paper"]) or [])
     return _rounded({**found, **_estimator(), "other": other_recordings()})
 
 
