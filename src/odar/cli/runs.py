@@ -1,7 +1,11 @@
 """Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
 
-`run_items` shows the cost of a run, asks for consent, and does the work on the items of a journal. `record_items`
-is the run in which all agents answer the items; `record_in_cache` makes items and journal too.
+Each of these calls the next:
+
+record_questions  questions of a user → jobs
+record_in_cache   jobs → items and a journal in the cache folder
+record_items      the run in which all agents answer the items
+run_items         shows the cost, asks for consent, and does any work on the items of a journal
 """
 
 from __future__ import annotations
