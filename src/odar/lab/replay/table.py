@@ -89,7 +89,7 @@ class _Node:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One item, and the states that walks have reached. An answer is named by its number, its place in the item."""
+    """One item, and the states that walks have reached. Answers are identified by their position in the item."""
 
     item: RecordedItem
     plan: Plan
@@ -117,7 +117,7 @@ class ReplayTable:
         calibration: statistics and belief; its settings must be in `settings` already.
         header: of the recording, for reports.
 
-    A table does not change; `replaced` makes another one.
+    Its items and settings do not change; `replaced` makes another table.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ReplayTable:
         """Numbers of the fusion rules that walks have used."""
         self.agents = rate_agents(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
-        default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
+        default_cards = {agent: self._cards[model] for agent, model in settings.default_models.items()}
         self.reference_usd = reference_price(default_cards)
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables]] = {}
@@ -322,6 +322,7 @@ class ReplayTable:
             if dial.target:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
+        # one array entry for each item
         floats = partial(np.array, dtype=np.float64)
         won = list(zip(nodes, winners, strict=True))
         return Outcomes(
@@ -425,8 +426,8 @@ class ReplayTable:
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
-        together = self._cards[row.item.attempts[numbers[0]].model].n
-        prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
+        one_request = self._cards[row.item.attempts[numbers[0]].model].n
+        prompts = max(prompt for prompt, _ in costs) if one_request else sum(prompt for prompt, _ in costs)
         return prompts + sum(output for _, output in costs)
 
     def _opinions(self, node: _Node) -> tuple[Opinion, ...]:

@@ -70,7 +70,7 @@ def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
 
 
 def rates_of(settings: Settings) -> Amounts:
-    """The limits that are set."""
+    """The rate limits of the providers in the settings."""
     limits = {}
     for name, provider in settings.providers.items():
         limits[name, REQUESTS] = provider.requests_per_min
@@ -133,6 +133,7 @@ class RateLimiter:
         return self._tickets
 
     def settle(self, ticket: int, used: Amounts) -> None:
+        """Replace the reservation of a ticket by what was used, which counts for another minute."""
         self._count(ticket, self._clock() + WINDOW_S, used)
         self._settled.set()
 
