@@ -357,6 +357,10 @@ def imported_header(
 ) -> Header:
     """The header of imported answers: the engine's settings with the agents and models of the files."""
     header = header_of(odar)
+    # a model whose answers have no log-probabilities is replayed as one that gives none
+    attempts = [attempt for item in items for attempt in item.attempts]
+    with_logprobs = {each.agent for each in attempts if each.tokens or each.mean_logprob or each.answer_logprob}
+    cards = {agent: replace(card, logprobs=agent in with_logprobs) for agent, card in cards.items()}
     # the settings of the agents, with the current sampling in place of the unknown one
     agents: dict[str, Any] = {}
     for agent, card in cards.items():
