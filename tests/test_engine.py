@@ -405,7 +405,7 @@ def test_a_further_agent_is_as_skilled_as_its_price_suggests():
     }
     agents = {"cheap": {"model": "cheap"}, "dear": {"model": "dear"}}
     odar, _, _ = engine(policy="cascade", models=models, agents=agents)
-    skills = {name: agent.skill for name, agent in odar.believed_agents.items()}
+    skills = {name: agent.skill for name, agent in odar.rated_agents.items()}
     assert skills["cheap"] == skills["fast"] and skills["dear"] == skills["slow"]
 
 
@@ -500,4 +500,4 @@ def test_a_vendors_cheap_model_with_logprobs_is_more_skilled_than_any_cheap_mode
     providers = {"fast": {"kind": "openai", "cheap": cheap}, "slow": {"kind": "openai"}}
     models = {**MODELS, "quick": {**MODELS["quick"], "logprobs": logprobs}}
     odar, _, _ = engine(policy="cascade", providers=providers, models=models)
-    assert odar.believed_agents["fast"].skill == skill
+    assert odar.rated_agents["fast"].skill == skill

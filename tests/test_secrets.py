@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odar.errors import SettingsError
-from odar.secrets import api_key, is_secret, masked, secrets_in
+from odar.secrets import api_key, is_secret, mask_secrets, secrets_in
 from odar.settings import ProviderSettings
 
 PASSWORD = st.text("abcXYZ0189-._~!$&()*+,;=:@/?#%", min_size=6, max_size=20)
@@ -17,7 +17,7 @@ PASSWORD = st.text("abcXYZ0189-._~!$&()*+,;=:@/?#%", min_size=6, max_size=20)
 
 @given(PASSWORD, st.sampled_from(["http", "postgresql", "postgresql+psycopg", "https"]))
 def test_no_password_in_an_address_is_shown(password, scheme):
-    shown = masked(f"store.url = {scheme}://me:{quote(password, safe='')}@host:5432/odar?x=1")
+    shown = mask_secrets(f"store.url = {scheme}://me:{quote(password, safe='')}@host:5432/odar?x=1")
     assert quote(password, safe="") not in shown
     assert "://me:***@host:5432/odar?x=1" in shown
 
@@ -37,7 +37,7 @@ def test_no_password_in_an_address_is_shown(password, scheme):
     ],
 )
 def test_secrets_in_texts_are_masked(text, shown):
-    assert masked(text) == shown
+    assert mask_secrets(text) == shown
 
 
 @given(PASSWORD)

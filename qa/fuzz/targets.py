@@ -10,7 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from odar.policy.answers import extract_answer, extract_judgment, find_answer
-from odar.policy.equivalence import canonical, equivalent, group_answers
+from odar.policy.equivalence import canonical_form, equivalent, group_answers
 from odar.policy.quantities import concluding_number
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.openai import StreamedReply, ThinkingFilter
@@ -71,7 +71,7 @@ def equivalence(data: bytes) -> None:
     """Two answers: the same form means the same group, whichever comes first."""
     half = len(data) // 2
     one, two = data[:half].decode("utf-8", "replace"), data[half:].decode("utf-8", "replace")
-    same = canonical(one) == canonical(two)
+    same = canonical_form(one) == canonical_form(two)
     assert equivalent(one, two) == equivalent(two, one)
     first, second = group_answers([one, two])
     assert first == second or not same

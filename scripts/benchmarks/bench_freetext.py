@@ -29,7 +29,7 @@ from odar.lab.replay.table import load_table
 from odar.lab.router_quality import apgr
 from odar.policy.fusion import Fusion
 from odar.policy.fusion_rules import Ballot, free_energy_rule, winner
-from odar.policy.similarity import lexical, weighted_words, word_overlap
+from odar.policy.similarity import lexical_similarity, weighted_words, word_overlap
 from odar.types import Candidate, Energy, Step, Token
 
 Array = NDArray[np.float64]
@@ -158,7 +158,7 @@ def alpaca(rows: list[dict[str, Any]], models: Sequence[str]) -> dict[str, Any]:
     score = np.array([[row["outputs"][model]["preference"] for model in models] for row in rows])
     lengths = np.array([[len(text) for text in row] for row in texts], dtype=np.float64)
     controlled = length_controlled(score, lengths)
-    soft = similarities(texts, lexical)
+    soft = similarities(texts, lexical_similarity)
     chosen: dict[str, Ints] = {
         "longest": lengths.argmax(axis=1),
         "medoid without a floor": medoid(similarities(texts, without_floor)),
@@ -192,7 +192,7 @@ def cascade(rows: list[dict[str, Any]]) -> dict[str, Any]:
         [[_score(row["set"], row["gold"], text) for text in each] for row, each in zip(rows, texts, strict=True)]
     )
     mean_logprob = np.array([row["fast"][1]["mean_logprob"] for row in rows])
-    soft = similarities(texts, lexical)
+    soft = similarities(texts, lexical_similarity)
     agreement = np.array([word_overlap(first, second) for first, second, _ in texts])
     names = ("fast, first sample", "fast, second sample", "slow")
     table = {name: bootstrap_mean(score[:, column]) for column, name in enumerate(names)}

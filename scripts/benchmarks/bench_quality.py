@@ -83,13 +83,13 @@ def _questions(data: str | None) -> list[Query]:
 def _shares(queries: list[Query]) -> dict[str, float]:
     """What part of the time goes to the parse and to each group of features."""
     from odar.difficulty.features import lexical_features, logical_connectives, semantic_features
-    from odar.difficulty.parser import analyse
+    from odar.difficulty.parser import parse_features
     from odar.difficulty.text import clean, mask_latex
 
     texts = [clean(query.text) for query in queries]
     masked = [mask_latex(text) for text in texts]
     groups = {
-        "parse": lambda: list(map(analyse, masked)),
+        "parse": lambda: list(map(parse_features, masked)),
         "lexical": lambda: [*map(lexical_features, texts, texts)],
         "other structural": lambda: [*map(logical_connectives, texts)],
         "semantic": lambda: [semantic_features(query, 0.0) for query in queries],

@@ -19,7 +19,7 @@ from odar.errors import InputError
 from odar.lab.graders.text import LETTERS
 from odar.lab.recording.files import import_arrow
 from odar.lab.router_quality import RouterRow, router_row
-from odar.policy.belief import Agent, Belief, Evidence, Opinion
+from odar.policy.belief import Belief, Evidence, Opinion, RatedAgent
 from odar.policy.signals import QuantileTables
 from odar.types import Query
 
@@ -101,7 +101,7 @@ def _expected_gain(outcomes: Outcomes, prior: Array) -> Array:
     """q − p of the belief after each answer of the weak model; ranks are among its own answers."""
     assert outcomes.confidence is not None
     assert outcomes.tokens is not None
-    weak, strong = Agent("fast", 0.6, "weak"), Agent("slow", 0.8, "strong")
+    weak, strong = RatedAgent("fast", 0.6, "weak"), RatedAgent("slow", 0.8, "strong")
     values = {"length": outcomes.tokens, "mean_logprob": np.log(np.clip(outcomes.confidence, 1e-6, 1.0))}
     tables = QuantileTables.fit({("reasoned", name): each for name, each in values.items()})
     ranks = {

@@ -60,7 +60,7 @@ def measure() -> dict[str, Any]:
     from odar.lab.replay.table import load_tables
     from odar.lab.report.findings import replay_recordings
     from odar.lab.report.page import to_json
-    from odar.lab.report.results import more_for_harder
+    from odar.lab.report.results import correlations_with_errors
 
     found: dict[str, Any] = {}
     for name, (places, split) in RECORDINGS.items():
@@ -71,7 +71,7 @@ def measure() -> dict[str, Any]:
             for slug, rows in part["tables"].items()
         }
         found[name] = {"items": part["items"], "tables": tables, "paths": paper_paths(findings)}
-        found[name]["more_for_harder"] = list(more_for_harder(findings, findings.outcomes["paper"]) or [])
+        found[name]["more_for_harder"] = list(correlations_with_errors(findings, findings.outcomes["paper"]) or [])
     return _rounded({**found, **_estimator(), "other": other_recordings()})
 
 

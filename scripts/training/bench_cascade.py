@@ -39,7 +39,7 @@ from cascade.frontier import (
 from cascade.recorded import Recorded, load
 
 from odar.lab.calibration.fit import Answers, fit_with_labels
-from odar.policy.belief import Agent, Belief
+from odar.policy.belief import Belief, RatedAgent
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
 from odar.served.agreement import skills_from_agreement
 
@@ -82,10 +82,12 @@ def fitted(sets: dict[str, Recorded], families: set[str], left_out: str, taught:
     return fit_weights(walks)
 
 
-def agents_of(recorded: Recorded, triple: Triple, skills: Sequence[float], seen: np.ndarray) -> dict[str, Agent]:
+def rate_agents(
+    recorded: Recorded, triple: Triple, skills: Sequence[float], seen: np.ndarray
+) -> dict[str, RatedAgent]:
     """The three agents with these skills, and the shares of these questions that they do not answer."""
     return {
-        role: Agent(
+        role: RatedAgent(
             role, float(skill), recorded.families[model],
             float((recorded.group[model, seen] < 0).mean()) if len(seen) else 0.0,
         )
@@ -107,29 +109,29 @@ def agreements(answers: Answers) -> dict[tuple[int, int, int], tuple[float, floa
 def knowledge(
     row: str, belief: Belief, recorded: Recorded, shipped: Signals, own: Signals, triple: Triple,
     seen: np.ndarray, ratio: float,
-) -> tuple[Belief, Signals, dict[str, Agent]]:  # fmt: skip
+) -> tuple[Belief, Signals, dict[str, RatedAgent]]:  # fmt: skip
     """The belief, the quantiles and the agents with their skills, as a user knows them."""
     skills = [CHEAP_SKILL, CHEAP_SKILL, STRONG_SKILL if ratio >= 2 else CHEAP_SKILL]
     if row == "day one":
-        return belief, shipped, agents_of(recorded, triple, skills, seen[:0])
+        return belief, shipped, rate_agents(recorded, triple, skills, seen[:0])
     if row == "true skills":
         return (
             belief,
             own,
-            agents_of(
+            rate_agents(
                 recorded,
                 triple,
                 known_shares(recorded, np.arange(len(recorded.prior)))[0][list(triple.models)],
                 seen,
             ),
         )
-    agents = agents_of(recorded, triple, skills, seen)
+    agents = rate_agents(recorded, triple, skills, seen)
     answers = answers_of(recorded, own, triple, agents, seen)
     found = skills_from_agreement(belief, list(agents.values()), agreements(answers))
-    agents = agents_of(recorded, triple, found, seen)
+    agents = rate_agents(recorded, triple, found, seen)
     if row.endswith("labels"):
         belief, named = fit_with_labels(belief, [answers_of(recorded, own, triple, agents, seen)])
-        agents = agents_of(recorded, triple, [named[role] for role in "FSL"], seen)
+        agents = rate_agents(recorded, triple, [named[role] for role in "FSL"], seen)
     return belief, own, agents
 
 

@@ -19,7 +19,7 @@ from cascade.recorded import Recorded, from_arrays, mmlu_pro_items, mmlu_pro_out
 from mixture import Row
 
 from odar.difficulty.estimator import LearnedEstimator
-from odar.policy.belief import Agent, Belief, chance_level, without_guesses
+from odar.policy.belief import Belief, RatedAgent, chance_level, without_guesses
 from odar.policy.dial import NAMES
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
 from odar.types import Query
@@ -91,7 +91,7 @@ def main() -> None:
             }
             for name, (low, high) in rows.items():
                 family = known.families[triple.fast]
-                agents = {role: Agent(role, s, family) for role, s in (("F", low), ("S", low), ("L", high))}
+                agents = {role: RatedAgent(role, s, family) for role, s in (("F", low), ("S", low), ("L", high))}
                 states = table(belief, known, signals, triple, agents, items)
                 alone = [float(states.right[role].mean()) for role in "FL"]
                 for ratio in RATIOS:

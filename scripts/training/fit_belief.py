@@ -23,7 +23,7 @@ from odar.lab.calibration.fit import Answers, fit
 from odar.lab.graders.text import f1
 from odar.lab.recording.files import open_recording
 from odar.lab.recording.schema import Attempt, RecordedItem, recorded_signals
-from odar.policy.belief import WEIGHTS, Agent, Opinion, chance_level, without_guesses
+from odar.policy.belief import WEIGHTS, Opinion, RatedAgent, chance_level, without_guesses
 from odar.policy.equivalence import group_answers
 from odar.policy.signals import AnswerKind, QuantileTables, answer_kind
 from odar.types import Step
@@ -74,9 +74,13 @@ def direct_answers(data: Path) -> list[Answers]:
         logprob = np.array([row["fast"][1]["mean_logprob"] for row in part]) * (1 + lengths[0] / 4)
         opinions = [
             Opinion(
-                Agent("fast", right[0].mean(), "llama"), groups[0], _ranks(lengths[0]), _ranks(logprob), direct=True
+                RatedAgent("fast", right[0].mean(), "llama"),
+                groups[0],
+                _ranks(lengths[0]),
+                _ranks(logprob),
+                direct=True,
             ),
-            Opinion(Agent("slow", right[1].mean(), "gpt"), groups[1], _ranks(lengths[1])),
+            Opinion(RatedAgent("slow", right[1].mean(), "gpt"), groups[1], _ranks(lengths[1])),
         ]
         found.append(Answers(opinions, list(right), np.zeros(len(part)), None, prefixes_only=True))
     return found
@@ -123,7 +127,7 @@ def answers(
         skill = float(without_guesses(shrunk, chance_level(plausible)))
         opinions.append(
             Opinion(
-                Agent(role, skill, "qwen"),
+                RatedAgent(role, skill, "qwen"),
                 groups[j],
                 length=np.array(length),
                 logprob=np.array(logprob),

@@ -77,7 +77,6 @@ class FairExecutor(Executor):
         """By key; the key whose turn it is comes first."""
 
     def submit(self, work: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Run the work when it is the turn of the current key."""
         future: Future[Any] = Future()
         key = CURRENT_KEY.get()
         with self._lock:

@@ -94,7 +94,7 @@ class Calibration:
     @property
     def has_skills(self) -> bool:
         """Whether it measured how often an agent is right."""
-        return any(each.accuracy is not None for each in self.statistics.values())
+        return any(known.accuracy is not None for known in self.statistics.values())
 
     def load_belief(self) -> Belief:
         """The shipped belief with the fitted weights; raises InputError if one of them is invalid."""
@@ -126,8 +126,8 @@ class Calibration:
                 raise SettingsError(f"{origin} sets {unknown[0]}; a calibration may only set {', '.join(FITTED)}")
             settings = msgspec.convert(body["settings"], dict[str, int | float | str | tuple[str, ...]])
             statistics = {msgspec.convert(row, Source): msgspec.convert(row, Statistics) for row in body["sources"]}
-            for each in statistics.values():
-                _ = each.tables  # raises ValueError if they are invalid
+            for known in statistics.values():
+                _ = known.tables  # raises ValueError if they are invalid
             return cls(statistics, settings, body["belief"], body["made"], body["report"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(f"{origin} is not a calibration file: {error!r}") from None

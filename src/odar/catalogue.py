@@ -36,7 +36,6 @@ class Price:
 
     @property
     def free(self) -> bool:
-        """Whether all prices are zero."""
         return not (self.input or self.cached or self.output or self.written or self.written_1h)
 
     @property

@@ -30,7 +30,7 @@ from odar.defaults import keys_of, models_of_keys, models_of_servers
 from odar.errors import SettingsError, UnknownName, did_you_mean
 from odar.files import read_errors, user_path
 from odar.formats import load_toml
-from odar.secrets import is_secret, masked
+from odar.secrets import is_secret, mask_secrets
 from odar.settings import AgentSettings, Settings
 
 KeyPath = tuple[str, ...]
@@ -176,7 +176,6 @@ def _choose_profile(layers: Layer, environ: Mapping[str, str], *, servers: bool)
 
 @cache
 def _shipped_layer(package: str, file: str, origin: str) -> Layer:
-    """A file of the package, parsed once."""
     return _toml_layer(resources.files(package).joinpath(file), origin)
 
 
@@ -310,6 +309,7 @@ def _flat(tree: Any, origin: str, table: Any = Settings, prefix: KeyPath = ()) -
     known = _fields(table)
     for key, value in tree.items():
         path = (*prefix, key)
+        # is it a setting, and no secret?
         if key == "api_key":
             raise SettingsError(
                 f"{key_name(path)} in {origin}: keys are not written here; name a variable with api_key_env "
@@ -323,6 +323,7 @@ def _flat(tree: Any, origin: str, table: Any = Settings, prefix: KeyPath = ()) -
             hint = _where_it_belongs(key) if table is Settings else ""
             hint = hint or did_you_mean(key, known) or "; this version of odar has no such setting"
             raise SettingsError(f"unknown setting {key_name(path)} = {short_repr(value, key)} in {origin}{hint}")
+        # a table, a value, or a table of tables
         kind, field = known[key]
         if table is AgentSettings and key == "model" and isinstance(value, list | tuple) and value:
             value, *fallbacks = value  # model = ["a", "b"]: b is the fallback of a
@@ -441,5 +442,5 @@ def short_repr(value: Any, name: str = "") -> str:
         text = json.dumps(value, ensure_ascii=False, default=str)
     except (TypeError, ValueError):
         text = f"a {type(value).__name__}"
-    text = masked(text)
+    text = mask_secrets(text)
     return text if len(text) <= 60 else text[:57] + "..."

@@ -155,7 +155,6 @@ class DryRun:
     team: Team
     alignment: ServedAlignment
     verdict: Callable[[State], Verdict]
-    """Returns the winner of a state."""
 
     async def next_step(self, plan: Plan, answers: Sequence[GivenAnswer]) -> NextStep:
         """What to do after these answers, which are read in a thread."""

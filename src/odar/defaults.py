@@ -125,7 +125,7 @@ def served_models(base_url: str) -> dict[str, float]:
 
 
 def parameter_count(name: str) -> float:
-    """Return the parameters that a name states, in billions; 0 if it states none.
+    """The parameters that a name states, in billions; 0 if it states none.
 
     >>> parameter_count("qwen3:4b"), parameter_count("Qwen/Qwen3-30B-A3B"), parameter_count("smollm2:135m")
     (4.0, 30.0, 0.135)

@@ -24,14 +24,14 @@ from odar.decisions import DryRun, GivenAnswers, NextStep, read_answers
 from odar.difficulty.base import Estimator, open_estimator
 from odar.errors import OdarError
 from odar.inputs import Question, make_query
-from odar.observer import Observer, observed, tell
+from odar.observer import Observer, observed
 from odar.options import DEFAULT_OPTIONS, AskKeywords, AskOptions
 from odar.planning import InstalledCertificate, Planner
 from odar.policy.base import Policy
 from odar.policy.cascade import CascadePolicy
 from odar.policy.fusion import Fusion
 from odar.policy.kinds import Kind, request_kind
-from odar.policy.policies import agents_of, choose_policy, forced_policy
+from odar.policy.policies import choose_policy, forced_policy, rate_agents
 from odar.providers.base import Provider
 from odar.providers.pool import Guard
 from odar.served.agreement import ServedAgreement
@@ -41,7 +41,7 @@ from odar.served.targets import ServedTargets
 from odar.settings import Settings
 from odar.telemetry import telemetry_observer
 from odar.traces.trace import make_trace
-from odar.types import Answer, Decision, Query, Stage, State, Verdict
+from odar.types import Answer, Decision, Query, State, Verdict
 
 
 class Odar:
@@ -76,16 +76,16 @@ class Odar:
         # measured by a calibration
         sources = self.agents.sources()
         self.fusion = Fusion.from_settings(settings.fusion, calibration.statistics, sources)
-        self.believed_agents = agents_of(settings, calibration, sources)
+        self.rated_agents = rate_agents(settings, calibration, sources)
         # learned from served answers; skills only if no calibration has measured them
         self.alignment = ServedAlignment(calibration.statistics, served)
         self.targets = ServedTargets(sibling_file(served, "targets"))
         models = {agent: card.name for agent, card in self.agents.default_cards.items()}
         belief = None if calibration.has_skills else calibration.load_belief()
-        self.agreement = ServedAgreement(self.believed_agents, models, belief, sibling_file(served, "agreement"))
+        self.agreement = ServedAgreement(self.rated_agents, models, belief, sibling_file(served, "agreement"))
         # used for every question
-        policy_of = partial(choose_policy, settings, calibration, self.believed_agents)
-        self._policy_of = lru_cache(64)(policy_of)  # one for each set of skills learned from traffic
+        choose = partial(choose_policy, settings, calibration, self.rated_agents)
+        self._choose_policy = lru_cache(64)(choose)  # one for each set of skills learned from traffic
         self.certificate = None
         if calibration.made.get("certificate"):
             self.certificate = InstalledCertificate(calibration, self.agents, self.alignment)
@@ -121,8 +121,11 @@ class Odar:
             plan = await self.planner.plan(team, policy, options)
             state = State(plan, calls_left=ledger.calls_left(), usd_left=ledger.usd_left())
             # stage after stage, until the policy stops
-            while (stage := self._decide(policy, state, decisions, options)) is not None:
-                decision = decisions[-1]
+            while True:
+                decision = self._decide(policy, state, options)
+                decisions.append(decision)
+                if (stage := decision.stage) is None:
+                    break
                 if not state.stages:  # before any call is paid for
                     team.check(*(stage.agents if decision.final else team.cards))
                 team.final = decision.final
@@ -176,7 +179,7 @@ class Odar:
         prefer_cascade = options.dial is not None
         if query is not None and self.settings.fixed_stages:
             prefer_cascade = prefer_cascade or request_kind(query).kind is Kind.OPEN_ENDED
-        return self._policy_of(self.agreement.skills(), prefer_cascade)
+        return self._choose_policy(self.agreement.skills(), prefer_cascade)
 
     def _open(self, question: Question, options: AskOptions) -> tuple[Policy, Team]:
         """Check the question, and choose its policy and agents."""
@@ -184,18 +187,16 @@ class Odar:
         policy = self.policy(options, query)
         team = self.planner.team(query, options)
         # a cascade has the skills that traffic corrected
-        team.believed = policy.agents if isinstance(policy, CascadePolicy) else self.believed_agents
+        team.rated = policy.agents if isinstance(policy, CascadePolicy) else self.rated_agents
         return policy, team
 
     @observed("decision")
-    def _decide(self, policy: Policy, state: State, decisions: list[Decision], options: AskOptions) -> Stage | None:
-        """Ask the policy, and keep its decision for the trace."""
+    def _decide(self, policy: Policy, state: State, options: AskOptions) -> Decision:
+        """Ask the policy, and report its decision to the caller."""
         decision = policy.next_stage(state)
         if options.on_decision is not None:
             options.on_decision(decision, state.plan)
-        decisions.append(decision)
-        tell(decision)
-        return decision.stage
+        return decision
 
     @observed("fusion")
     def _verdict(self, policy: Policy, team: Team, state: State) -> Verdict:

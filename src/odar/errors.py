@@ -219,7 +219,7 @@ def summary_of(error: BaseException) -> str:
     return f"{provider}: {text}" if provider else text
 
 
-def detach(error: BaseException) -> None:
+def drop_traceback(error: BaseException) -> None:
     """Remove the traceback of an error that is kept: its frames hold the request, and often the error itself."""
     error.__traceback__ = error.__context__ = error.__cause__ = None
 

@@ -246,8 +246,14 @@ def _metadata(params: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _chunk(text: str = "", **more: Any) -> Chunk:
-    chunk = {"text": text, "is_finished": False, "finish_reason": "", "usage": None, "index": 0, "tool_use": None}
-    return chunk | more
+    return {
+        "text": text,
+        "is_finished": False,
+        "finish_reason": "",
+        "usage": None,
+        "index": 0,
+        "tool_use": None,
+    } | more
 
 
 def _chunks(part: Delta) -> Iterator[Chunk]:

@@ -27,15 +27,12 @@ class Observer(Protocol):
             step: request · query · difficulty · decision · agent · chat · forward · fusion.
             fields: the arguments of the function that does the step, by name; `self` is its object.
         """
-        ...
 
     def tell(self, fact: Any) -> None:
         """Receive a fact about the current step: its result, or a mapping of attributes."""
-        ...
 
     def headers(self) -> Mapping[str, str]:
-        """Return headers for a request to a provider, so that its spans can belong to the same trace."""
-        ...
+        """Headers for a request to a provider, so that its spans can belong to the same trace."""
 
 
 _CURRENT: ContextVar[Observer | None] = ContextVar("odar_observer", default=None)

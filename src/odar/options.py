@@ -56,7 +56,7 @@ class AskOptions:
     """The most expensive path that key and budget allow."""
     session: SessionRequest | None = None
     """The conversation of the question."""
-    paid: tuple[Completion, Call] | None = None
+    known_reply: tuple[Completion, Call] | None = None
     """A reply of the slow agent's model that exists already, and its call: used in place of its first answer."""
 
     @property

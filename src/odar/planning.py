@@ -79,10 +79,9 @@ class AsyncEstimator:
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a tokenizer written in Rust can panic, which is not an `Exception`
-            name = self._estimator.name
-            kind = type(error).__name__
-            _log.warning("estimator %s failed (%s); the length of the question decides", name, kind)
-            why = f"estimator {name} failed ({kind}); the length of the question decided"
+            failure = f"estimator {self._estimator.name} failed ({type(error).__name__})"
+            why = f"{failure}; the length of the question decided"
+            _log.warning(why)
             return dataclasses.replace(LengthEstimator().estimate(query), fallback=why)
 
     def is_instant(self, query: Query) -> bool:
@@ -137,7 +136,6 @@ class InstalledCertificate:
         return self.describe(problems + self.problems())
 
     def describe(self, problems: Sequence[str]) -> str:
-        """As shown in a trace."""
         return f"removed: {'; '.join(problems)}" if problems else f"holds: {self.promise}"
 
     def problems(self) -> list[str]:
@@ -210,7 +208,7 @@ class Planner:
         assignment = self.assign(query, options.session)
         team = agents.team(query, ledger, options.seed, assignment.models)
         team.assignment = assignment
-        team.paid = options.paid
+        team.known_reply = options.known_reply
         team.short = options.short
         return team
 
@@ -260,7 +258,6 @@ class Planner:
 
     @observed("difficulty")
     async def _estimate(self, query: Query, ledger: Ledger) -> Estimate:
-        """Estimate d(x), given the turns before the question."""
         try:
             async with asyncio.timeout(ledger.time_left()) as timeout:
                 return await self.estimator.estimate(query)
@@ -300,7 +297,7 @@ def make_plan(
         kind=kind,
         plausible=plausible,
         one_call=one_call,
-        keep=session.session.agent if session is not None and in_tool_loop else "",
+        loop_agent=session.session.agent if session is not None and in_tool_loop else "",
         n=query.parameters.n,
         prices=prices,
         sample_prices=sample_prices,

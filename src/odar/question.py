@@ -50,7 +50,8 @@ def _core_question(query: Query) -> CoreQuestion:
     own = own_words(whole)
     if not own:
         earlier = (turn.text for turn in reversed(query.turns) if turn.role == "user")
-        whole, own = next(((text, words) for text in earlier if (words := own_words(text))), (whole, whole.strip()))
+        whole = next(filter(own_words, earlier), whole)
+        own = own_words(whole) or whole.strip()
     if len(whole) > _LONGEST:
         return CoreQuestion(own if len(own) < len(whole.strip()) else whole)
     text, examples = _without_examples(own)
@@ -231,8 +232,8 @@ def _without_options(text: str) -> tuple[str, tuple[str, ...]]:
         end = len(text) if line_end == -1 else line_end
         ends = [*(match.start() for match in run[1:]), end]
         options = [text[match.end() : stop].strip(" \t\n;,") for match, stop in zip(run, ends, strict=True)]
-        before = [each for each in headings if each.end() <= start]
-        heading = next((each for each in before if not _NOT_SPACE.search(text, each.end(), start)), None)
+        before = [match for match in headings if match.end() <= start]
+        heading = next((match for match in before if not _NOT_SPACE.search(text, match.end(), start)), None)
         if max(map(len, options)) <= _MAX_OPTION and (heading or _are_options(run, text[:start])):
             rest = f"{text[: heading.start() if heading else start].rstrip()}\n{text[end:].lstrip()}"
             return rest.strip(), tuple(option[:80] for option in options)

@@ -31,12 +31,12 @@ def is_secret(name: str) -> bool:
     return any(word in name.lower() for word in _SECRET_WORDS)
 
 
-def masked(text: str) -> str:
+def mask_secrets(text: str) -> str:
     """A text with passwords and secret parameters of addresses masked.
 
-    >>> masked("postgresql://me:secret@host/odar")
+    >>> mask_secrets("postgresql://me:secret@host/odar")
     'postgresql://me:***@host/odar'
-    >>> masked("https://host/v1?api_key=secret&version=2")
+    >>> mask_secrets("https://host/v1?api_key=secret&version=2")
     'https://host/v1?api_key=***&version=2'
     """
     return _PARAMETER.sub(_mask_parameter, _PASSWORD.sub(_mask_password, text))

@@ -58,6 +58,10 @@ class AgentSettings:
     )
     alternatives: tuple[str, ...] = setting("models to use for images, or where their scores are higher", ())
 
+    def with_model(self, model: str) -> AgentSettings:
+        """The settings with another model, and none to choose instead or to fall back on."""
+        return replace(self, model=model, alternatives=(), fallbacks=())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingSettings:
@@ -355,15 +359,23 @@ class Settings:
             lines += ["", f"[{table}]", f"model = {json.dumps(self.agent(name).model)}"]
         return lines
 
+    @property
+    def default_models(self) -> dict[str, str]:
+        """The default model of each agent."""
+        return {name: self.agent(name).model for name in self.agent_names}
+
     def models_of(self, name: str) -> tuple[str, ...]:
         agent = self.agent(name)
         return tuple(dict.fromkeys((agent.model, *agent.alternatives, *agent.fallbacks)))
 
     def with_default_models(self) -> Settings:
         """Settings in which no agent has alternatives: every question goes to the default models (SPEC 4.4)."""
-        agents = {name: replace(self.agent(name), alternatives=()) for name in self.agent_names}
-        fast, second, slow = agents.pop(FAST), agents.pop(SECOND, None), agents.pop(SLOW)
-        return replace(self, fast=fast, second=second, slow=slow, agents=agents)
+        return self.with_agents({name: replace(self.agent(name), alternatives=()) for name in self.agent_names})
+
+    def with_agents(self, agents: Mapping[str, AgentSettings]) -> Settings:
+        """Settings with these agents, of which `second` and further ones may be missing."""
+        further = {name: agent for name, agent in agents.items() if name not in (FAST, SECOND, SLOW)}
+        return replace(self, fast=agents[FAST], second=agents.get(SECOND), slow=agents[SLOW], agents=further)
 
     def check(self) -> None:
         """Raise UsageError if settings contradict each other or name unknown models or providers."""

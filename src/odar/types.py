@@ -271,7 +271,7 @@ class Plan:
     """Number of plausible answers: 2 for yes or no, the number of options, 0 for many."""
     one_call: bool = False
     """Whether one call is enough: open-ended requests, tool calls, and several choices for the client."""
-    keep: str = ""
+    loop_agent: str = ""
     """The agent that began a tool loop and continues it, with one call at a time."""
     n: int = 1
     """Number of choices that the client asked for."""

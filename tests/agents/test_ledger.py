@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from odar.agents.agents import Agents
 from odar.agents.ledger import (
-    IMAGE_TOKENS,
+    MAX_IMAGE_TOKENS,
     TURN_TOKENS,
     Ledger,
     token_upper_bound,
@@ -180,7 +180,9 @@ def test_an_image_has_a_fixed_number_of_tokens():
     for block in (anthropic, openai):
         image = Image("image/png", b"...")
         assert (
-            IMAGE_TOKENS < token_upper_bound([written({"content": [block]}, images=(image,))]) < IMAGE_TOKENS + 200
+            MAX_IMAGE_TOKENS
+            < token_upper_bound([written({"content": [block]}, images=(image,))])
+            < MAX_IMAGE_TOKENS + 200
         )
 
 
@@ -190,7 +192,7 @@ def test_an_image_by_url_is_counted():
         {"image_url": {"url": "https://x/y.png"}},
     ):
         block = {"type": "image" if "source" in source else "image_url", **source}
-        assert token_upper_bound([written({"content": [block]})]) > IMAGE_TOKENS
+        assert token_upper_bound([written({"content": [block]})]) > MAX_IMAGE_TOKENS
 
 
 @pytest.mark.parametrize(

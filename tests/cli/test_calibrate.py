@@ -55,7 +55,7 @@ def test_calibrate_prints_a_frontier_and_writes_what_is_best(odar, data, tmp_pat
     settings = load_settings(config=tmp_path / "odar.toml", calibration=str(tmp_path / "calibration.json"))
     assert settings.policy == body["settings"]["policy"]
     assert settings.origins["policy",].startswith("calibration ")
-    assert Odar(settings).believed_agents["slow"].skill > Odar(settings).believed_agents["fast"].skill
+    assert Odar(settings).rated_agents["slow"].skill > Odar(settings).rated_agents["fast"].skill
     file = str(tmp_path / "calibration.json")
     assert load_settings(config=tmp_path / "odar.toml", calibration=file, policy="paper").policy == "paper"
 

@@ -15,7 +15,7 @@ from odar.difficulty import domain, features
 from odar.difficulty import text as text_module
 from odar.difficulty import text as texts
 from odar.difficulty.features import FEATURES, phi, phi_batch
-from odar.difficulty.parser import analyse, tree_depth
+from odar.difficulty.parser import parse_features, tree_depth
 from odar.difficulty.text import READ_LIMIT, _latex_blocks, clean, mask_latex, word_lengths
 from odar.types import Image, Query
 
@@ -37,14 +37,14 @@ def value(name: str, text: str, images: tuple[Image, ...] = ()) -> float:
 
 @pytest.mark.parametrize("text", AWKWARD, ids=range(len(AWKWARD)))
 def test_unusual_text_gives_finite_features(text: str) -> None:
-    x = phi(Query(text))
+    x = np.array(phi(Query(text)))
     assert x.shape == (24,) and np.isfinite(x).all() and (x >= 0).all()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(max_size=300))
 def test_fuzzed_text_never_raises(text: str) -> None:
-    x = phi(Query(text))
+    x = np.array(phi(Query(text)))
     assert np.isfinite(x).all()
     assert x[0] == len(text) and x[1] == len(text.split())
 
@@ -172,14 +172,14 @@ def test_latex_blocks_match_the_pattern(text: str) -> None:
 
 def test_parse_features_of_simple_sentences() -> None:
     texts = ["The dog barks.", "The man who lives here said that he left because it rained.", "  "]
-    flat, nested, blank = map(analyse, texts)
+    flat, nested, blank = map(parse_features, texts)
     assert blank == (0.0, 0.0, 0.0)
     assert flat[1] == 0 and nested[1] >= 2
     assert nested[2] > flat[2]
 
 
 def test_a_line_break_ends_a_sentence() -> None:
-    assert analyse("The first line here\nThe second line here")[0] == 2
+    assert parse_features("The first line here\nThe second line here")[0] == 2
 
 
 @given(st.lists(st.integers(0, 1_000_000), max_size=60))

@@ -3,7 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odar.lab.fusion_study import apply_rules, believed, cross_validated, fitted_skills, oracle_accuracy
+from odar.lab.fusion_study import (
+    apply_rules,
+    belief_right,
+    cross_validated_belief_right,
+    fitted_skills,
+    oracle_accuracy,
+)
 from odar.lab.replay.table import load_table
 from support.panels import collect_panel, samples_recording
 
@@ -50,8 +56,8 @@ def test_skills_of_the_other_folds_decide_between_two_agents(tmp_path):
         for i in range(60)
     ]
     table = table_of(tmp_path, rows)
-    assert believed(table).mean() < 0.2
-    assert cross_validated(table).mean() > 0.8
+    assert belief_right(table).mean() < 0.2
+    assert cross_validated_belief_right(table).mean() > 0.8
     assert fitted_skills(table) == {"fast": 0.9, "slow": 0.0}
 
 
@@ -62,7 +68,7 @@ def test_no_question_is_judged_with_skills_measured_on_it(tmp_path):
     for first in rng.random(200) < 0.5:
         answers = [candidate(1 if first else 2, agent="fast"), candidate(2 if first else 1)]
         rows.append({"gold": "1", "candidates": answers})
-    assert cross_validated(table_of(tmp_path, rows)).mean() < 0.58
+    assert cross_validated_belief_right(table_of(tmp_path, rows)).mean() < 0.58
 
 
 def test_without_log_probabilities_agreement_decides(tmp_path):

@@ -60,7 +60,7 @@ def test_only_benchmarks_that_score_the_form_change_the_prompts():
         InputError, match=r"ifeval is asked with prompts = 'chat'.*gsm8k with 'tiny'.*two recordings"
     ):
         with_fitting_prompts(settings(), [gsm8k, ifeval])
-    assert {name for name in NAMES if BENCHMARKS[name].plain} == {"ifeval", "livebench"}
+    assert {name for name in NAMES if BENCHMARKS[name].form_is_scored} == {"ifeval", "livebench"}
 
 
 def test_custom_prompts_without_a_scaffold_are_kept(tmp_path):
@@ -86,4 +86,4 @@ async def test_ifeval_is_scored_on_the_plain_answer():
 
 def test_a_set_marked_plain_uses_the_chat_prompts():
     assert with_fitting_prompts(settings(), [sums()]) == settings()
-    assert with_fitting_prompts(settings(), [sums(plain=True)]).prompts == "chat"
+    assert with_fitting_prompts(settings(), [sums(form_is_scored=True)]).prompts == "chat"

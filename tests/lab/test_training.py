@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from odar.difficulty.estimator import COUNTS, shipped_estimator
 from odar.difficulty.features import FEATURES, phi_batch
 from odar.errors import InputError
-from odar.lab.training import cross_predict, d_star, fit, fit_scaling
+from odar.lab.training import cross_val_predict, d_star, fit, fit_scaling
 from odar.types import Query
 
 UNIT = st.floats(0, 1)
@@ -77,10 +77,10 @@ def test_a_start_keeps_its_scalingand_weightsof_constant_features() -> None:
 def test_held_out_predictions_do_not_see_their_row() -> None:
     x, _ = world(250)
     noise = np.random.default_rng(5).uniform(size=250)
-    held_out = cross_predict(x, noise, epochs=40)
+    held_out = cross_val_predict(x, noise, epochs=40)
     assert abs(np.corrcoef(held_out, noise)[0, 1]) < 0.25
     x, d = world(250)
-    assert np.corrcoef(cross_predict(x, d), d)[0, 1] > 0.9
+    assert np.corrcoef(cross_val_predict(x, d), d)[0, 1] > 0.9
 
 
 def test_texts_are_told_apart() -> None:

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from odar.errors import InputError
-from odar.policy.belief import WEIGHTS, Agent, Belief, Evidence, Opinion
+from odar.policy.belief import WEIGHTS, Belief, Evidence, Opinion, RatedAgent
 
-FAST = Agent("fast", 0.55, "gpt")
-SECOND = Agent("second", 0.55, "gemini")
-SLOW = Agent("slow", 0.78, "gpt")
+FAST = RatedAgent("fast", 0.55, "gpt")
+SECOND = RatedAgent("second", 0.55, "gemini")
+SLOW = RatedAgent("slow", 0.78, "gpt")
 BELIEF = Belief.load()
 
 
-def judge(*groups: int, plausible: int = 10, agents: tuple[Agent, ...] = (FAST, SECOND, SLOW)):
+def judge(*groups: int, plausible: int = 10, agents: tuple[RatedAgent, ...] = (FAST, SECOND, SLOW)):
     opinions = [Opinion(agent, group) for agent, group in zip(agents, groups, strict=False)]
     return BELIEF.posterior(Evidence(opinions, plausible, BELIEF.weights["usual"]))
 
@@ -97,7 +97,7 @@ def test_signals() -> None:
 
 
 def test_an_agent_that_often_gives_no_answer_is_better_when_it_gives_one() -> None:
-    silent = replace(FAST, silent=0.3)
+    silent = replace(FAST, unanswered=0.3)
     assert judge(0, agents=(silent,), plausible=0).p == pytest.approx(0.55 / 0.7, abs=0.02)
     assert judge(plausible=0).q(silent) == pytest.approx(0.55, abs=0.02)
 

@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odar.policy.belief import Agent, Belief, Opinion
+from odar.policy.belief import Belief, Opinion, RatedAgent
 from odar.policy.cascade import CascadePolicy, default_stages
 from odar.types import Assignment, Candidate, Estimate, Plan, Route, Stage, State, Step
 
 AGENTS = {
-    "fast": Agent("fast", 0.6, "gpt"),
-    "second": Agent("second", 0.6, "gemini"),
-    "slow": Agent("slow", 0.85, "claude"),
+    "fast": RatedAgent("fast", 0.6, "gpt"),
+    "second": RatedAgent("second", 0.6, "gemini"),
+    "slow": RatedAgent("slow", 0.85, "claude"),
 }
 MODELS = {"fast": "a", "second": "b", "slow": "c"}
 PLAN = Plan(
@@ -109,9 +109,11 @@ def test_nothing_is_likely_right_where_no_answer_is():
 
 
 def test_a_tool_loop_stays_with_its_agent_unless_it_fails():
-    assert asked(keep="slow", one_call=True) == "slow"
-    assert asked(keep="fast", one_call=True) == "fast"
-    failed = replace(state(keep="fast", one_call=True), stages=(POLICY.stages[0],), failed=frozenset({"fast"}))
+    assert asked(loop_agent="slow", one_call=True) == "slow"
+    assert asked(loop_agent="fast", one_call=True) == "fast"
+    failed = replace(
+        state(loop_agent="fast", one_call=True), stages=(POLICY.stages[0],), failed=frozenset({"fast"})
+    )
     assert str(POLICY.next_stage(failed).stage) in ("second", "slow")
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odar.policy.belief import Agent, Belief
+from odar.policy.belief import Belief, RatedAgent
 from odar.policy.cascade_values import Simulation, StageValues
 
 BELIEF = Belief.load()
-FAST = Agent("fast", 0.58, "gpt")
-SECOND = Agent("second", 0.58, "gemini")
-SLOW = Agent("slow", 0.79, "gpt")
+FAST = RatedAgent("fast", 0.58, "gpt")
+SECOND = RatedAgent("second", 0.58, "gemini")
+SLOW = RatedAgent("slow", 0.79, "gpt")
 NAMES = ("fast", "second", "slow")
 SIMULATION = Simulation.run(BELIEF, [(FAST,), (SECOND,), (SLOW,)], plausible=10)
 
@@ -58,7 +58,7 @@ def test_a_right_answer_of_no_value_buys_only_the_cheapest() -> None:
 
 
 def test_straight_to_slow_where_fast_seldom_helps() -> None:
-    weak = Agent("fast", 0.2, "gpt")
+    weak = RatedAgent("fast", 0.2, "gpt")
     simulation = Simulation.run(BELIEF, [(weak,), (SLOW,)], plausible=10)
     found = StageValues.by_induction(simulation, [1 / 60, 3 / 60], ("fast", "slow"))
     assert found.next_stage([0, 1], None, 0.79) == 1

@@ -32,7 +32,7 @@ def tokens_of(pairs):
 )
 def test_worked_example_of_spec_5_8(energy, variance, expected):
     """SPEC 5.8."""
-    assert round(free_energy(energy, variance, LAMBDA).free_energy, 4) == expected
+    assert round(free_energy(energy, variance, LAMBDA, None).free_energy, 4) == expected
 
 
 def test_varentropy_is_the_population_variance():

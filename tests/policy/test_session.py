@@ -19,7 +19,7 @@ def call(agent: str, tokens: int, *, cached: int | None = None, error: str | Non
 
 
 def test_what_an_agent_has_read_is_cached_for_some_minutes():
-    session = Session(requests=1, read={"fast": (800, 0.0), "slow": (9_000, 0.0)})
+    session = Session(requests=1, cached={"fast": (800, 0.0), "slow": (9_000, 0.0)})
     request = session.request(TURN, CACHE_S - 1)
     assert request.cached == {"fast": 800, "slow": request.tokens}
     assert not session.request(TURN, CACHE_S).cached
@@ -43,7 +43,7 @@ def test_events_of_a_conversation():
 
 
 def test_the_state_after_an_answer():
-    request = Session("fast", requests=1, read={"fast": (500, 0.0)}).request(TURN, 1.0)
+    request = Session("fast", requests=1, cached={"fast": (500, 0.0)}).request(TURN, 1.0)
     calls = [call("fast", 900, error="HTTP 500"), call("slow", 950)]
     trace = make_answer().trace
     plan = replace(
@@ -54,8 +54,8 @@ def test_the_state_after_an_answer():
     after = request.after(replace(trace, plan=plan, calls=tuple(calls)), 7.0)
     assert (after.agent, after.requests, after.switches) == ("slow", 2, 1)
     assert after.models == {"fast": "a", "slow": "b"}
-    assert after.read == {"fast": (500, 0.0), "slow": (950, 7.0)}, "a failed call has read nothing"
+    assert after.cached == {"fast": (500, 0.0), "slow": (950, 7.0)}, "a failed call has read nothing"
     marked = replace(calls[1], usage=Usage(950, 600, 10, written=300))
     for usage, kept in ((calls[1], 0), (marked, 900)):  # a provider that keeps what is marked, and no more
         told = request.after(replace(trace, plan=plan, calls=(usage,)), 7.0, explicit={"p"})
-        assert told.read["slow"] == (kept, 7.0)
+        assert told.cached["slow"] == (kept, 7.0)

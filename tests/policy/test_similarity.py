@@ -17,7 +17,7 @@ from odar.policy.similarity import (
     are_free_text,
     asks_for_choice,
     is_free_text,
-    lexical,
+    lexical_similarity,
     word_overlap,
 )
 from odar.types import Candidate, Energy, Step, Token
@@ -71,7 +71,7 @@ def test_a_question_with_options_is_not_answered_in_free_text():
 
 
 def test_paraphrases_are_more_similar_than_contradictions():
-    s = lexical(SEEDS)
+    s = lexical_similarity(SEEDS)
     assert s[0, 1] > s[0, 2]
     assert s[0, 1] > s[1, 2]
 
@@ -83,7 +83,7 @@ def test_a_negation_counts_as_much_as_a_rare_word():
 
 def test_code_is_compared_without_comments_and_layout():
     rewritten = "```python\ndef add(a, b):\n        return a + b   # another comment\n```"
-    s = lexical(
+    s = lexical_similarity(
         [CODE, rewritten, "def multiply(x):\n    return x * 2 * 2 * 2\n", "This function adds two numbers."]
     )
     assert s[0, 1] == 1.0
@@ -95,7 +95,7 @@ def test_json_is_compared_field_by_field():
     one, other, third = (
         {"name": "Ada", "born": year, "city": city} for year, city in ((1815, "London"),) * 2 + ((1, "Rome"),)
     )
-    s = lexical([json.dumps(one), json.dumps(other, indent=2), json.dumps(third)])
+    s = lexical_similarity([json.dumps(one), json.dumps(other, indent=2), json.dumps(third)])
     assert s[0, 1] == 1.0
     assert s[0, 2] == pytest.approx(1 / 3)
 
@@ -109,7 +109,7 @@ texts = st.lists(
 
 @given(texts)
 def test_similarities_are_symmetric_and_bounded_for_any_text(answers):
-    s = lexical(answers)
+    s = lexical_similarity(answers)
     assert (s == s.T).all()
     assert (np.diag(s) == 1).all()
     assert ((s == 0) | (s >= FLOOR)).all()
@@ -119,7 +119,9 @@ def test_similarities_are_symmetric_and_bounded_for_any_text(answers):
 @given(texts.filter(lambda each: len(each) > 1), st.data())
 def test_the_similarity_of_two_answers_does_not_depend_on_the_others(answers, data):
     subset = data.draw(st.lists(st.integers(0, len(answers) - 1), unique=True, min_size=1))
-    assert (lexical(answers)[np.ix_(subset, subset)] == lexical([answers[i] for i in subset])).all()
+    assert (
+        lexical_similarity(answers)[np.ix_(subset, subset)] == lexical_similarity([answers[i] for i in subset])
+    ).all()
 
 
 def ballots(beta: float, groups: list[int], energy: list[float], skills: list[float], s=None) -> Ballot:

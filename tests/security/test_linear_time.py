@@ -23,7 +23,7 @@ from odar.policy.experts import route_expert
 from odar.policy.kinds import request_kind
 from odar.policy.quantities import concluding_number
 from odar.policy.signals import answer_kind, answer_logprob
-from odar.policy.similarity import asks_for_choice, is_free_text, lexical
+from odar.policy.similarity import asks_for_choice, is_free_text, lexical_similarity
 from odar.providers.anthropic import StreamedMessage
 from odar.providers.base import Delta
 from odar.providers.openai import StreamedReply, ThinkingFilter
@@ -113,7 +113,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "tokens of the answer": find_tokens,
     "JSON": canonical_json,
     "groups": lambda text: group_answers([text, text[1:], text + "x", "4"]),
-    "similarity": lambda text: lexical([text, text[3:], text + " b"]),
+    "similarity": lambda text: lexical_similarity([text, text[3:], text + " b"]),
     "LaTeX": mask_latex,
     "thinking": read_thinking,
 }

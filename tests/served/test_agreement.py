@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from odar.background import CURRENT_KEY
-from odar.policy.belief import Agent, Belief
+from odar.policy.belief import Belief, RatedAgent
 from odar.policy.cascade_values import draw_answers
 from odar.served.agreement import MAX_QUESTIONS, MIN_QUESTIONS, ServedAgreement
 
 BELIEF = Belief.load()
-TRUE = (Agent("fast", 0.35, "gpt"), Agent("second", 0.40, "gemini"), Agent("slow", 0.70, "claude"))
+TRUE = (RatedAgent("fast", 0.35, "gpt"), RatedAgent("second", 0.40, "gemini"), RatedAgent("slow", 0.70, "claude"))
 START = {
-    "fast": Agent("fast", 0.5, "gpt"),
-    "second": Agent("second", 0.5, "gemini"),
-    "slow": Agent("slow", 0.78, "c"),
+    "fast": RatedAgent("fast", 0.5, "gpt"),
+    "second": RatedAgent("second", 0.5, "gemini"),
+    "slow": RatedAgent("slow", 0.78, "c"),
 }
 
 

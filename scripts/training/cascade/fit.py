@@ -9,7 +9,7 @@ import numpy as np
 
 from cascade.recorded import Recorded
 from odar.lab.calibration.fit import Answers, fit
-from odar.policy.belief import Agent, Belief, Opinion, chance_level, without_guesses
+from odar.policy.belief import Belief, Opinion, RatedAgent, chance_level, without_guesses
 from odar.policy.signals import AnswerKind, QuantileTables
 
 START = {
@@ -73,7 +73,7 @@ def own_tables(
     return found
 
 
-def opinion(recorded: Recorded, signals: Signals, model: object, items: np.ndarray, agent: Agent) -> Opinion:
+def opinion(recorded: Recorded, signals: Signals, model: object, items: np.ndarray, agent: RatedAgent) -> Opinion:
     """What a model, or one model for each item, said about these items."""
     logprob = signals.mean_logprob[model, items]
     return Opinion(
@@ -116,7 +116,9 @@ def random_walks(
     walks = []
     for pattern, found in rows.items():
         at, chosen = np.array([i for i, _ in found]), np.array([c for _, c in found])  # (N,), (N, asked)
-        agents = [Agent(str(j), skills[chosen[:, j]], str(pattern[j]), silent[chosen[:, j]]) for j in range(asked)]
+        agents = [
+            RatedAgent(str(j), skills[chosen[:, j]], str(pattern[j]), silent[chosen[:, j]]) for j in range(asked)
+        ]
         opinions = [opinion(recorded, signals, chosen[:, j], at, agents[j]) for j in range(asked)]
         right = [recorded.right[chosen[:, j], at].astype(float) for j in range(asked)]
         prior = difficulty(recorded, at)

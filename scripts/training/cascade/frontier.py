@@ -12,7 +12,7 @@ from cascade.fit import Signals, difficulty, opinion
 from cascade.recorded import Recorded
 from odar.lab.calibration.fit import Answers
 from odar.lab.replay.outcomes import upper_hull
-from odar.policy.belief import Agent, Belief
+from odar.policy.belief import Belief, RatedAgent
 from odar.policy.cascade_values import Simulation, StageValues
 
 STATES = ("", "F", "S", "L", "FS", "FL", "SL", "FSL")
@@ -51,7 +51,7 @@ def qualifying(recorded: Recorded, models: Sequence[int] | None = None) -> list[
 class Table:
     """Every reachable state of every item of a triple (SPEC 9.9): leader right, p, and q of the slow agent."""
 
-    agents: dict[str, Agent]
+    agents: dict[str, RatedAgent]
     right: dict[str, np.ndarray]
     p: dict[str, np.ndarray]
     q: dict[str, np.ndarray]
@@ -61,7 +61,7 @@ class Table:
 
 
 def answers_of(
-    recorded: Recorded, signals: Signals, triple: Triple, agents: dict[str, Agent], items: np.ndarray
+    recorded: Recorded, signals: Signals, triple: Triple, agents: dict[str, RatedAgent], items: np.ndarray
 ) -> Answers:
     """What the three agents of a triple said about some items."""
     return Answers(
@@ -77,7 +77,7 @@ def table(
     recorded: Recorded,
     signals: Signals,
     triple: Triple,
-    agents: dict[str, Agent],
+    agents: dict[str, RatedAgent],
     items: np.ndarray,
 ) -> Table:
     """Judge all states of a triple with these agents."""
@@ -120,12 +120,14 @@ def walk(found: Table, stages: str, prices: dict[str, float], values: StageValue
 
 
 @lru_cache(maxsize=2000)
-def _simulation(belief_id: int, agents: tuple[Agent, ...], plausible: int) -> Simulation:
+def _simulation(belief_id: int, agents: tuple[RatedAgent, ...], plausible: int) -> Simulation:
     return Simulation.run(_KNOWN[belief_id], [(agent,) for agent in agents], plausible)
 
 
 @lru_cache(maxsize=20_000)
-def _values(belief_id: int, agents: tuple[Agent, ...], plausible: int, ratio: float, gain: float) -> StageValues:
+def _values(
+    belief_id: int, agents: tuple[RatedAgent, ...], plausible: int, ratio: float, gain: float
+) -> StageValues:
     prices = [(ratio if agent.name == "L" else 1.0) / (ratio / gain) for agent in agents]
     return StageValues.by_induction(_simulation(belief_id, agents, plausible), prices)
 
@@ -139,7 +141,7 @@ def curve(belief: Belief, found: Table, ratio: float, stages: str = "FSL", dial:
     # skills are rounded here, so that triples can share the values
     families = [found.agents[role].family for role in stages]
     agents = tuple(
-        Agent(a.name, round(a.skill * 50) / 50, str(families.index(a.family)), round(a.silent * 50) / 50)
+        RatedAgent(a.name, round(a.skill * 50) / 50, str(families.index(a.family)), round(a.unanswered * 50) / 50)
         for a in (found.agents[role] for role in stages)
     )
     prices = {"F": 1.0, "S": 1.0, "L": float(ratio)}

@@ -89,14 +89,14 @@ class Ledger:
             if count < 1:
                 raise BudgetExceeded(f"max_calls = {self.max_calls} is used up; raise it or take a simpler path")
         if self.max_cost_usd is not None:
-            each = worst_cost(card, messages, max_tokens)
+            sample_usd = worst_cost(card, messages, max_tokens)
             left = self.max_cost_usd - self.charged_usd()
-            if each:
-                count = int(min(count, (left + 1e-12) / each))  # with a tolerance for rounding errors
+            if sample_usd:
+                count = int(min(count, (left + 1e-12) / sample_usd))  # with a tolerance for rounding errors
             if count < 1:
                 raise BudgetExceeded(
                     f"max_cost_usd = ${self.max_cost_usd:g} leaves ${max(left, 0):.6f}, and one call to "
-                    f"{card.name} can cost ${each:.6f}; raise it, or lower max_tokens = {max_tokens}"
+                    f"{card.name} can cost ${sample_usd:.6f}; raise it, or lower max_tokens = {max_tokens}"
                 )
         return count
 
@@ -132,7 +132,7 @@ class Ledger:
         ask: Ask,
         card: ModelCard,
         request: Request,
-        read: Sequence[Message],
+        billed: Sequence[Message],
         send: Callable[[Request], Awaitable[Reply]],
     ) -> Reply:
         """Send a request within the limits, and add the call to the ledger. Call `affordable` first.
@@ -141,7 +141,7 @@ class Ledger:
             ask: the agent and its task.
             card: the model.
             request: what is sent, with a timeout of at most the remaining time.
-            read: all messages that are billed as input.
+            billed: all messages that are billed as input.
             send: sends the request.
 
         Raises:
@@ -156,7 +156,7 @@ class Ledger:
             retry_billed=self.max_calls is None and self.max_cost_usd is None,
             take_retry=self.take_retry,
         )
-        reservation = self.reserve(card, read, request.sampling.max_tokens, request.n)
+        reservation = self.reserve(card, billed, request.sampling.max_tokens, request.n)
         started = self.seconds()
         call = Call(
             step=ask.step,
@@ -212,7 +212,7 @@ class Ledger:
         return reserved + spent
 
 
-IMAGE_TOKENS = 4096
+MAX_IMAGE_TOKENS = 4096
 """Upper bound of the tokens of one image, for every provider in the catalogue."""
 DRAFT_BYTES = 4
 """Estimated bytes of each token of an answer that is not written yet; one that exists is measured."""
@@ -222,8 +222,8 @@ _FILE_REFERENCES = frozenset({"file_id", "file_url"})
 """Fields that refer to a file which is not part of the request."""
 
 
-def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, drafts: int = 0) -> float:
-    """The maximum cost of one sample of at most `max_tokens`, which also reads `drafts` more tokens.
+def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | None, draft: int = 0) -> float:
+    """The maximum cost of one sample of at most `max_tokens`, which also reads a draft of so many tokens.
 
     Raises:
         BudgetExceeded: it is unknown.
@@ -236,7 +236,7 @@ def worst_cost(card: ModelCard, messages: Sequence[Message], max_tokens: int | N
             f'add price = {{ input = …, output = … }} to [models."{card.name}"] in odar.toml'
         )
     price = card.price
-    size = token_upper_bound(messages) + drafts
+    size = token_upper_bound(messages) + draft
     if price.up_to is not None and size > price.up_to:
         raise BudgetExceeded(
             f"the price of {card.name} holds for prompts of up to {price.up_to:,} tokens, and this one may "
@@ -284,7 +284,7 @@ def input_bound(message: Message) -> tuple[int, bool]:
     if message.bound is None:
         text = "".join([message.text, *map(str, message.tool_calls)]) if message.tool_calls else message.text
         size = len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
-        size += IMAGE_TOKENS * len(message.images)
+        size += MAX_IMAGE_TOKENS * len(message.images)
         cached = False
         if message.wire:
             size = max(size, _json_tokens(message.wire.value))
@@ -296,12 +296,13 @@ def input_bound(message: Message) -> tuple[int, bool]:
 
 
 def _json_tokens(value: Any) -> int:
-    """An upper bound of the tokens of a JSON value: its bytes, and IMAGE_TOKENS for each image in it."""
+    """An upper bound of the tokens of a JSON value: its bytes, and MAX_IMAGE_TOKENS for each image in it."""
     match value:
         case str():
-            return IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
+            return MAX_IMAGE_TOKENS if value.startswith("data:image/") else len(value.encode("utf-8", "replace"))
         case Mapping():
-            kind, source = value.get("type"), value.get("source") or value.get("image_url")
+            kind = value.get("type")
+            source = value.get("source") or value.get("image_url")
             address = source.get("url") if isinstance(source, Mapping) else source
             fetched = isinstance(address, str) and not address.startswith("data:")  # by the provider
             if _FILE_REFERENCES & value.keys() or (kind == "document" and fetched):
@@ -311,7 +312,7 @@ def _json_tokens(value: Any) -> int:
                 )
             inline = kind == "base64" and str(value.get("media_type", "")).startswith("image/")
             if inline or (kind in ("image", "image_url") and fetched):
-                return IMAGE_TOKENS
+                return MAX_IMAGE_TOKENS
             return sum(len(str(name)) + _json_tokens(each) for name, each in value.items())
         case list() | tuple():
             return sum(map(_json_tokens, value))
@@ -321,5 +322,5 @@ def _json_tokens(value: Any) -> int:
 
 def _has_key(value: Any, name: str) -> bool:
     if isinstance(value, Mapping):
-        return name in value or any(_has_key(each, name) for each in value.values())
-    return isinstance(value, list | tuple) and any(_has_key(each, name) for each in value)
+        return name in value or any(_has_key(child, name) for child in value.values())
+    return isinstance(value, list | tuple) and any(_has_key(child, name) for child in value)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from odar.agents.team import Team
 from odar.calibration_file import Source
-from odar.policy.belief import Agent, Opinion
+from odar.policy.belief import Opinion, RatedAgent
 from odar.policy.energy import measure_energy
 from odar.policy.equivalence import group_candidates
 from odar.policy.signals import RANKED, AnswerKind, AnswerSignals, QuantileTables, answer_signals, shipped_tables
@@ -32,7 +32,7 @@ def state_after(
         energy = measure_energy(candidate.tokens, team.settings.fusion.varentropy_weight, known)
         candidates.append(replace(candidate, stage=len(state.stages), energy=energy))
         if not team.plain:
-            agent = team.believed[candidate.agent].on(state.plan.kind)
+            agent = team.rated[candidate.agent].on(state.plan.kind)
             tables = shipped_tables() if source is None else alignment.tables(source)
             opinions.append(opinion_of(candidate, answer_signals(candidate), tables, agent))
     return replace(
@@ -42,7 +42,7 @@ def state_after(
         failed=state.failed | (stage.agents - answered),
         calls_left=team.ledger.calls_left(),
         usd_left=team.ledger.usd_left(),
-        opinions=grouped(opinions, group_candidates(candidates)) if opinions else (),
+        opinions=with_groups(opinions, group_candidates(candidates)) if opinions else (),
     )
 
 
@@ -75,7 +75,7 @@ def size_of(candidates: Iterable[Candidate]) -> int:
     return sum(len(candidate.text) + 100 * len(candidate.tokens) for candidate in candidates)
 
 
-def opinion_of(candidate: Candidate, seen: AnswerSignals, tables: QuantileTables, agent: Agent) -> Opinion:
+def opinion_of(candidate: Candidate, seen: AnswerSignals, tables: QuantileTables, agent: RatedAgent) -> Opinion:
     """What the belief sees of one candidate alone: its group is 0, or −1 if it has no answer."""
     ranks = {name: tables.rank(seen.kind, name, getattr(seen, name)) for name in RANKED}
     direct = seen.kind is AnswerKind.DIRECT and ranks["answer_logprob"] is not None
@@ -90,7 +90,7 @@ def opinion_of(candidate: Candidate, seen: AnswerSignals, tables: QuantileTables
     )
 
 
-def grouped(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
+def with_groups(own: Iterable[Opinion], groups: Iterable[int]) -> tuple[Opinion, ...]:
     """Opinions with the groups of equal answers; without an answer the group stays −1."""
     return tuple(
         opinion if opinion.group in (-1, group) else replace(opinion, group=group)

@@ -35,20 +35,20 @@ from odar.errors import (
     ProviderUnreachable,
     SettingsError,
     UnknownName,
-    detach,
+    drop_traceback,
     one_line,
     summary_of,
 )
 from odar.forwarding import select_fields
 from odar.observer import observed
 from odar.policy.answers import answer_in_reply, extract_judgment, find_answer, is_bare_answer
-from odar.policy.belief import Agent
+from odar.policy.belief import RatedAgent
 from odar.policy.equivalence import canonical_json
 from odar.providers.base import Completion, Delta, Message, OnDelta, Reply, Request, Sampling
 from odar.providers.pool import ProviderPool
 from odar.response_format import format_fault
 from odar.settings import AgentSettings, Settings
-from odar.types import SLOW, Ask, Assignment, Call, Candidate, Decision, Query, Stage
+from odar.types import FAST, SLOW, Ask, Assignment, Call, Candidate, Decision, Query, Stage
 
 _CONTINUE_PROMPT = (
     "Your answer was cut off. Continue exactly where it ends, without repeating anything, and end in the form that "
@@ -110,9 +110,9 @@ class Team:
     # what is known already
     assignment: Assignment = field(default_factory=Assignment)
     """Its expert and models, and why; not needed without a plan."""
-    believed: Mapping[str, Agent] = field(default_factory=dict)
+    rated: Mapping[str, RatedAgent] = field(default_factory=dict)
     """Skill and family of each agent; not needed if the team is plain."""
-    paid: tuple[Completion, Call] | None = None
+    known_reply: tuple[Completion, Call] | None = None
     """A reply of the slow agent that exists already, and its call: used in place of its first answer."""
 
     # what happened so far, for the trace
@@ -153,7 +153,7 @@ class Team:
         work = [self._run(ask, proposal, on_delta if i == 0 else None) for i, ask in enumerate(stage.asks)]
         parts = [await work[0]] if len(work) == 1 else await gather_or_cancel(work)
         candidates = [candidate for part in parts for candidate in part]
-        if self.paid is not None:
+        if self.known_reply is not None:
             self._answers += [candidate.answer for candidate in candidates]
         return candidates
 
@@ -189,8 +189,7 @@ class Team:
         return AllAgentsFailed(_describe_failures(self.failures), causes)
 
     def fail(self, agent: str, error: OdarError) -> None:
-        """Record that an agent gave no answer."""
-        detach(error)
+        drop_traceback(error)
         self.failures.append((agent, error))
 
     def check(self, *agents: str) -> None:
@@ -243,9 +242,8 @@ class Team:
 
     async def _run(self, ask: Ask, proposal: Candidate | None, on_delta: OnDelta | None) -> list[Candidate]:
         """The candidates of one agent; an early call is used if there is one."""
-        if self.paid is not None and ask.agent == SLOW and not ask.verify:
-            (completion, call), self.paid = self.paid, None
-            return await self._use_paid(completion, call, ask, on_delta)
+        if self.known_reply is not None and ask.agent == SLOW and not ask.verify:
+            return await self._use_known_reply(ask, on_delta)
         early = self._early.pop(ask, None)
         if early is None:
             return await self._call_models(ask, proposal, on_delta)
@@ -254,10 +252,11 @@ class Team:
         finally:
             early.cancel()
 
-    async def _use_paid(
-        self, completion: Completion, call: Call, ask: Ask, on_delta: OnDelta | None
-    ) -> list[Candidate]:
+    async def _use_known_reply(self, ask: Ask, on_delta: OnDelta | None) -> list[Candidate]:
         """A reply that exists already, and further samples if there are more to ask for."""
+        assert self.known_reply is not None
+        completion, call = self.known_reply
+        self.known_reply = None
         self.ledger.calls.append(replace(call, step=ask.step, agent=ask.agent))
         self.skip_samples(ask.agent, 1)
         first = self.candidate(ask, self.cards[ask.agent], completion)
@@ -324,8 +323,8 @@ class Team:
 
     def affordable(self, card: ModelCard, request: Request) -> int:
         """How many of the request's samples fit the limits; raises BudgetExceeded if not one does."""
-        read = self.billed_messages(request.messages)
-        return self.ledger.affordable(card, read, request.sampling.max_tokens, request.n)
+        billed = self.billed_messages(request.messages)
+        return self.ledger.affordable(card, billed, request.sampling.max_tokens, request.n)
 
     def worst_usd(self) -> dict[str, float]:
         """The most that one call to each agent can cost; infinite if it is unknown."""
@@ -337,13 +336,14 @@ class Team:
                 costs[agent] = math.inf
         return costs
 
-    def worst_cost(self, ask: Ask, card: ModelCard, drafted: int = 0) -> float:
-        """The most that one sample of a model can cost, which also reads a draft of up to `drafted` tokens.
-
-        Raises BudgetExceeded if it is unknown.
-        """
+    def worst_cost(self, ask: Ask, card: ModelCard) -> float:
+        """The most that one sample of a model can cost; raises BudgetExceeded if it is unknown."""
         max_tokens = self.request_template(ask.agent, card).sampling.max_tokens
-        return worst_cost(card, self.billed_prompt(ask), max_tokens, draft_tokens(card, drafted))
+        return worst_cost(card, self.billed_prompt(ask), max_tokens, self.draft_tokens(ask, card))
+
+    def draft_tokens(self, ask: Ask, card: ModelCard) -> int:
+        """The most tokens that a verifier reads of the draft of the fast agent; 0 for other calls."""
+        return draft_tokens(card, self.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
 
     def billed_prompt(self, ask: Ask) -> tuple[Message, ...]:
         """All messages billed as input of a call, without the draft that a verifier is shown."""
@@ -352,9 +352,9 @@ class Team:
     async def complete(self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None) -> Reply:
         """Send a request to a model, and bill it."""
         _ = self.providers[card.provider]  # one that cannot be opened is not billed
-        read = self.billed_messages(request.messages)
+        billed = self.billed_messages(request.messages)
         send = partial(self.providers.complete, card.provider, on_delta=on_delta)
-        return await self.ledger.bill(ask, card, request, read, send)
+        return await self.ledger.bill(ask, card, request, billed, send)
 
     def billed_messages(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
         """All messages billed as input; descriptions of tools are part of the prompt."""
@@ -409,15 +409,15 @@ class Team:
         # All in one request, if the server can. A client that names a model outside the catalogue asks it as it
         # would without ODAR.
         in_one_request = request.n == 1 or card.n or (self.plain and request.unlisted_model)
-        together = await self._call(ask, card, request, on_delta) if in_one_request else []
-        if len(together) >= request.n or (in_one_request and not together):  # complete, or it gave nothing
-            return together
+        found = await self._call(ask, card, request, on_delta) if in_one_request else []
+        if len(found) >= request.n or (in_one_request and not found):  # complete, or it gave nothing
+            return found
         # the rest one by one, at the same time
         rest = [
             self._call(ask, card, replace(request, n=1, sampling=_seeded(request.sampling, index)))
-            for index in range(len(together), request.n)
+            for index in range(len(found), request.n)
         ]
-        return together + [completion for alone in await gather_or_cancel(rest) for completion in alone]
+        return found + [completion for alone in await gather_or_cancel(rest) for completion in alone]
 
     async def _call(
         self, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None = None
@@ -441,7 +441,8 @@ class Team:
         cut_off = any(completion.finish == "length" for completion in usable)
         if not cut_off or self.plain or self.settings.policy == "paper":  # SPEC 3.6 is not in the paper
             return usable
-        return await asyncio.gather(*(self._continued(each, ask, card, request, on_delta) for each in usable))
+        continued = (self._continued(completion, ask, card, request, on_delta) for completion in usable)
+        return await asyncio.gather(*continued)
 
     async def _continued(
         self, completion: Completion, ask: Ask, card: ModelCard, request: Request, on_delta: OnDelta | None
@@ -460,7 +461,7 @@ class Team:
         so_far = Message("assistant", completion.text if kind == "local" else completion.text.rstrip())
         turns = (so_far,) if kind == "local" else (so_far, Message("user", _CONTINUE_PROMPT))
         further = replace(request, messages=(*request.messages, *turns), n=1)
-        length = sum(len(each.text) for each in further.messages)
+        length = sum(len(message.text) for message in further.messages)
         if card.context and length // 3 + (further.sampling.max_tokens or 0) > card.context:
             return completion
         try:
@@ -469,8 +470,8 @@ class Team:
         except (BudgetExceeded, ProviderError, IndexError):
             return completion  # the answer that exists is used; the trace says that it was cut off
         between = "" if kind == "local" or completion.text[-1:].isspace() else " "
-        text, tokens = completion.text + between + rest.text, completion.tokens + rest.tokens
-        return Completion(text, tokens, rest.finish, rest.tool_calls)
+        text = completion.text + between + rest.text
+        return Completion(text, completion.tokens + rest.tokens, rest.finish, rest.tool_calls)
 
     def candidate(
         self, ask: Ask, card: ModelCard, completion: Completion, proposal: Candidate | None = None
@@ -544,7 +545,7 @@ T = TypeVar("T")
 
 async def gather_or_cancel(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """Run coroutines at once; if one raises, cancel and await the others."""
-    tasks = [asyncio.ensure_future(each) for each in work]
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:
@@ -588,11 +589,8 @@ def plain_request_template(
     )
     request = _request(card, sampling, timeout_s, logprobs=parameters.top_logprobs is not None)
     own_field = "" if priced else parameters.max_tokens_field
-    return replace(
-        request,
-        max_tokens_field=own_field or card.max_tokens_field,
-        extra=card.extra if card.effort else {},
-    )
+    extra = card.extra if card.effort else {}
+    return replace(request, max_tokens_field=own_field or card.max_tokens_field, extra=extra)
 
 
 def _request(card: ModelCard, sampling: Sampling, timeout_s: float, *, logprobs: bool) -> Request:

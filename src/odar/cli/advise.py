@@ -13,16 +13,8 @@ from odar.catalogue import Price
 from odar.cli.advise_report import html_page, print_report, report_body
 from odar.cli.calibrate import write_calibration
 from odar.cli.local import prepare_models
-from odar.cli.options import (
-    COUNT,
-    FILE,
-    dial_option,
-    json_option,
-    parse_column_map,
-    parse_prices,
-    settings_options,
-)
-from odar.cli.runs import SEED, RunOptions, read_body, record_in_cache, run_options
+from odar.cli.options import COUNT, FILE, dial_option, json_option, parse_column_map, parse_prices, settings_options
+from odar.cli.runs import SEED, RunOptions, read_chat_body, record_in_cache, run_options
 from odar.cli.terminal import notice, print_json
 from odar.engine import Odar
 from odar.errors import InputError, plural
@@ -117,13 +109,13 @@ def command(
     # the advice with the configured or the best second
     fitted_dial = settings.origins.get(("routing", "dial"), "").startswith("calibration")  # to other questions
     dial = "balanced" if fitted_dial else settings.routing.dial
-    recorded = answers.items, answers.settings
     seconds: dict[str, float] = {}
     if tries_seconds or len(answers.candidates) > 1:
-        advice, seconds = advise_second(*recorded, answers.prompts, dial, answers.candidates)
+        advice, seconds = advise_second(answers.items, answers.settings, answers.prompts, dial, answers.candidates)
     else:
         agent, model = next(iter(answers.candidates.items()), (None, ""))
-        advice = advise(*with_second(*recorded, agent, model), answers.prompts, dial)
+        items, used = with_second(answers.items, answers.settings, agent, model)
+        advice = advise(items, used, answers.prompts, dial)
     estimator = Odar(settings).estimator
     one_call = None
     if answers.others:
@@ -188,7 +180,7 @@ def _recorded(configured: Settings, header: Header, found: Iterable[RecordedItem
         compared,
         settings,
         prompts=current_prompt_md5s(Odar(configured)) if header.imported else header.prompt_md5s(),
-        candidates={name: settings.agent(name).model for name in settings.agent_names if name not in (FAST, SLOW)},
+        candidates={agent: model for agent, model in settings.default_models.items() if agent not in (FAST, SLOW)},
         others=[Task(each.key.id, Query(each.query), []) for each in items if kind_of(each) in NOT_COMPARED],
         imported=header.imported,
         about=f"{len(items)} recorded questions",
@@ -200,7 +192,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
 
     With `tries_seconds` every configured cheap model answers them too, as a candidate for the second agent.
     """
-    traffic = read_traffic(log, read_body)
+    traffic = read_traffic(log, read_chat_body)
     tasks = [task for task, _ in select_tasks(traffic.compared, limit=limit)]
     about = _describe(traffic, len(tasks))
     notice(about)
@@ -210,7 +202,7 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
             "whatever the cascade"
         )
     prepare_models(settings, quiet=run.quiet)
-    further = _cheap_models(settings) if tries_seconds else []
+    cheap_models = _cheap_models(settings) if tries_seconds else []
     settings = replace(settings.with_default_models(), agents={})
     # the agents answer
     is_labelled = all(task.gold for task in tasks)
@@ -223,17 +215,15 @@ def _from_log(log: str, settings: Settings, run: RunOptions, tries_seconds: bool
     code, items, spent_usd = _collect(settings, [(task, asks(task)) for task in tasks], log, run)
     # further models answer as candidates for the second
     candidates = {SECOND: settings.second.model} if settings.second else {}
-    for name in further:
+    for name in cheap_models:
         notice(f"{name} as the second")
-        tried = replace(
-            settings, fast=replace(settings.fast, model=name, alternatives=(), fallbacks=()), second=None
-        )
+        tried = replace(settings, fast=settings.fast.with_model(name), second=None)
         answered = {item.key.id for item in items}
         asked = [(task, (Ask(FAST),)) for task in tasks if task.id in answered]
-        left = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
-        worse, found, usd = _collect(tried, asked, log, left)
-        spent_usd += usd
-        code = code or worse
+        rest = run if run.budget is None else replace(run, budget=run.budget - spent_usd)
+        further_code, found, cost_usd = _collect(tried, asked, log, rest)
+        spent_usd += cost_usd
+        code = code or further_code
         if len(found) < min(MIN_ITEMS, len(items)):
             notice(f"{name} is left out: it answered {plural(len(found), 'question')}")
             continue
@@ -267,12 +257,11 @@ def _collect(
 
 def _with_models(settings: Settings, models: Mapping[str, str]) -> Settings:
     """The settings with other models of some agents."""
-    for agent, name in models.items():
-        settings.card(name)  # an unknown model is reported before anything is read
-        own = settings.agent(agent) if agent in settings.agent_names else settings.fast
-        changed: dict[str, Any] = {agent: replace(own, model=name, alternatives=(), fallbacks=())}
-        settings = replace(settings, **changed)
-    return settings
+    agents = {name: settings.agent(name) for name in settings.agent_names}
+    for agent, model in models.items():
+        settings.card(model)  # an unknown model is reported before anything is read
+        agents[agent] = agents.get(agent, settings.fast).with_model(model)
+    return settings.with_agents(agents)
 
 
 def _describe(traffic: Traffic, sampled: int) -> str:

@@ -30,9 +30,8 @@ def report_body(
     lines += [f"calibration = {json.dumps(calibration)}"] if best.is_cascade else []
     lines += settings.agent_lines()
     lines += ["", "[routing]", f"dial = {json.dumps(best.settings['routing.dial'])}"] if best.is_cascade else []
-    kinds = {
-        kind: {"questions": len(part.strata), "choices": part.to_rows()} for kind, part in advice.by_kind().items()
-    }
+    parts = advice.by_kind().items()
+    kinds = {kind: {"questions": len(part.strata), "choices": part.choice_rows()} for kind, part in parts}
     return {
         "recommendation": advice.sentence(),
         "toml": "\n".join(lines) + "\n",
@@ -41,9 +40,9 @@ def report_body(
         "left_out": advice.left_out,
         "score": advice.score_name,
         "asked_twice": advice.repeats,
-        "models": {agent: settings.agent(agent).model for agent in settings.agent_names},
+        "models": settings.default_models,
         "nominal_prices": advice.table.nominal,
-        "choices": advice.to_rows(),
+        "choices": advice.choice_rows(),
         "kinds": kinds,
         "one_call": one_call,
         "seconds": dict(seconds),
@@ -121,12 +120,12 @@ def _notes(advice: Advice, body: Mapping[str, Any]) -> list[str]:
         notes.append(f"{plural(advice.left_out, 'question')} left out: slow's answer was cut off or empty.")
     if body["nominal_prices"]:
         notes.append("A price is unknown or zero: prices are nominal, by size or role. Set [models.NAME] price.")
-    if (one := body["one_call"]) is not None:
-        to = ", ".join(f"{count} to {agent}" for agent, count in one["to"].items())
+    if (one_call := body["one_call"]) is not None:
+        to = ", ".join(f"{count} to {agent}" for agent, count in one_call["to"].items())
         notes.append(
-            f"{plural(one['requests'], 'request')} without a comparable answer (open-ended, tool calls) take one "
-            f"call, {to}: about ${one['usd_per_1000']:.4g} per 1,000 at the usual length, "
-            f"${one['slow_usd_per_1000']:.4g} if all go to slow. They are in no figure above."
+            f"{plural(one_call['requests'], 'request')} without a comparable answer (open-ended, tool calls) take "
+            f"one call, {to}: about ${one_call['usd_per_1000']:.4g} per 1,000 at the usual length, "
+            f"${one_call['slow_usd_per_1000']:.4g} if all go to slow. They are in no figure above."
         )
     if body["seconds"]:
         worth = ", ".join(f"{name} {points:+.1f}" for name, points in body["seconds"].items())
@@ -177,7 +176,8 @@ def _plot(body: Mapping[str, Any]) -> str:
     parts.append('<text x="295" y="350" text-anchor="middle" fill="var(--muted)">$ per 1,000 questions</text>')
     for number, row in enumerate(rows):
         colour = "var(--accent)" if row["settings"]["policy"] == "cascade" else "var(--other)"
-        left, (value, low, high) = x(row["usd_per_1000"]), row["score"]
+        left = x(row["usd_per_1000"])
+        value, low, high = row["score"]
         parts.append(f'<path d="M{left:.1f} {y(low):.1f}V{y(high):.1f}" stroke="{colour}"/>')
         parts.append(f'<circle cx="{left:.1f}" cy="{y(value):.1f}" r="4" fill="{colour}"/>')
         below = y(value) + (-8, 16, 30, 44)[number % 4]  # neighbours are often at nearly the same point

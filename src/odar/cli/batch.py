@@ -11,7 +11,7 @@ import click
 
 from odar.cli.local import local_models, prepare_models
 from odar.cli.options import FILE, json_option, settings_options, warn_of_foreign_calibration
-from odar.cli.runs import RunOptions, exit_code, read_body, report_failures, run_items, run_options
+from odar.cli.runs import RunOptions, exit_code, read_chat_body, report_failures, run_items, run_options
 from odar.cli.terminal import format_known, notice, print_json
 from odar.engine import Odar
 from odar.lab.recording.questions import load_questions
@@ -39,12 +39,12 @@ def command(questions: str, out: str, run: RunOptions, seed: int | None, as_json
 
     Exit codes: 0 all answered · 2 your input · 3 a provider · 4 a limit · 130 interrupted.
     """
-    loaded = load_questions(questions, read_body)
+    loaded = load_questions(questions, read_chat_body)
     if not as_json:
         warn_of_foreign_calibration(settings)
     prepare_models(settings, quiet=as_json)
     if local_models(settings):
-        # It answers one request at a time in each process, and an agent's timeout includes waiting for others.
+        # A local model answers one request at a time, and an agent's timeout includes waiting for others.
         processes = run.workers if run.engine == "ray" else 1
         run = dataclasses.replace(run, concurrency=min(run.concurrency, processes))
     items = make_items(Odar(settings), loaded, seed)  # this engine makes no call

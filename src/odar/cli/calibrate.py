@@ -11,16 +11,7 @@ import click
 
 from odar.calibration_file import Calibration
 from odar.cli.local import prepare_models
-from odar.cli.options import (
-    COUNT,
-    FILE,
-    USD,
-    Finite,
-    dial_option,
-    json_option,
-    origin,
-    settings_options,
-)
+from odar.cli.options import COUNT, FILE, USD, Finite, dial_option, json_option, provenance, settings_options
 from odar.cli.runs import RunOptions, record_questions, run_options
 from odar.cli.terminal import notice, print_columns, print_json, print_text
 from odar.engine import Odar
@@ -64,7 +55,7 @@ def command(
     statistics_only: bool,
     as_json: bool,
     settings: Settings,
-) -> int:
+) -> None:
     """Let all agents answer questions, and find what pays for you: a cascade, or one fixed choice.
 
     DATA is a JSONL file with query and answer on each line (optionally id, accept, split, image); a recording of
@@ -89,7 +80,8 @@ def command(
         if not as_json:
             print_statistics(calibration)
         sentence = "Statistics and skills are measured; no policy was chosen."
-        return measured.write(calibration, sentence, out, {}, as_json=as_json)
+        measured.write(calibration, sentence, out, {}, as_json=as_json)
+        return
     # choose what pays
     goal = Goal(measured.odar.settings.routing.dial, table.reference_usd, max_calls, max_cost)
     comparison = compare(table, goal)
@@ -106,7 +98,7 @@ def command(
     if not as_json:
         print_comparison(scored, comparison, nominal=table.nominal)
     choices = comparison.to_rows(comparison.choices)
-    return measured.write(replace(calibration, report=report), sentence, out, {"choices": choices}, as_json=as_json)
+    measured.write(replace(calibration, report=report), sentence, out, {"choices": choices}, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +117,8 @@ class Measured:
 
     def write(
         self, calibration: Calibration, sentence: str, out: str, report: dict[str, Any], *, as_json: bool
-    ) -> int:
-        """Write the calibration and print the result; return the exit code."""
+    ) -> None:
+        """Write the calibration, and print the result."""
         write_calibration(calibration, out, self.made, imported=self.imported)
         if as_json:
             about = {"items": len(self.scored), "score": self.scored.score_name, "written": out, **report}
@@ -140,7 +132,6 @@ class Measured:
                 click.echo("".join(f"    {line}".rstrip() + "\n" for line in settings.agent_lines()), nl=False)
             flags = "".join(f"--{name} {settings.agent(name).model} " for name in named)
             click.echo(f'\nor for one question:\n\n    odar ask --set calibration={out} {flags}"…"')
-        return 0
 
 
 def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -> Measured:
@@ -170,7 +161,7 @@ def measure(data: str | None, limit: int, run: RunOptions, settings: Settings) -
 def write_calibration(calibration: Calibration, out: str, made: Mapping[str, Any], *, imported: bool) -> None:
     """Write a calibration file with its origin; `imported` answers say nothing about answers to our prompts."""
     kept = without_prompts(calibration) if imported else calibration
-    calibration = replace(kept, made={**origin(), **made, **calibration.made})
+    calibration = replace(kept, made={**provenance(), **made, **calibration.made})
     with atomic_write(Path(out)) as draft:
         draft.write_text(calibration.to_json(), encoding="utf-8")
 
@@ -213,21 +204,13 @@ def _with_recorded_models(settings: Settings, header: Header) -> Settings:
     If these are other models, the stages of the settings are not for them.
     """
     recorded = header.to_settings()
-    names = (*settings.agent_names, *recorded.agent_names)
-    models = [[s.agent(name).model for name in names if name in s.agent_names] for s in (settings, recorded)]
-    if models[0] != models[1]:
+    if settings.default_models != recorded.default_models:
         notice("for the models of the recording; to use the result, in odar.toml:")
         click.echo("".join(f"    {line}\n" for line in recorded.agent_lines() if line), nl=False, err=True)
         routing = replace(recorded.routing, dial=settings.routing.dial)
         settings = replace(settings, policy=recorded.policy, routing=routing)
-    return replace(
-        settings,
-        fast=recorded.fast,
-        second=recorded.second,
-        slow=recorded.slow,
-        agents=recorded.agents,
-        models={**settings.models, **recorded.models},
-    )
+    agents = {name: recorded.agent(name) for name in recorded.agent_names}
+    return replace(settings.with_agents(agents), models={**settings.models, **recorded.models})
 
 
 def print_comparison(items: ScoredItems, comparison: Comparison, *, nominal: bool) -> None:

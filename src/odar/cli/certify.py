@@ -37,7 +37,7 @@ def command(
     run: RunOptions,
     as_json: bool,
     settings: Settings,
-) -> int:
+) -> None:
     """Find the cheapest dial that loses at most so much accuracy, with a guarantee.
 
     DATA is as for `odar calibrate`, with right answers. One half of the questions is used to fit, the other to
@@ -61,14 +61,14 @@ def command(
         sources = measured.odar.agents.sources().values()
         calibration = certified_calibration(fitted, certificate, choice.settings, sources)
     sentence = certificate_sentence(certificate, choice, reference)
-    return measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
+    measured.write(calibration, sentence, out, {"certificate": certificate.to_dict()}, as_json=as_json)
 
 
 def certificate_sentence(certificate: Certificate, choice: Outcomes | None, reference: Outcomes) -> str:
     """The result of a test in one sentence."""
     against = certificate.against
-    sure = f"{certificate.confidence:.0%} confidence"
-    claim = f"at most {certificate.at_most_worse:g} less accurate than {against}, {sure}"
+    claim = f"at most {certificate.at_most_worse:g} less accurate than {against}"
+    claim += f", {certificate.confidence:.0%} confidence"
     more = "; more questions would not help"
     if certificate.more_items is not None:
         questions = plural(certificate.more_items, "more test question")

@@ -14,7 +14,7 @@ from odar.cli.terminal import print_columns, print_json
 from odar.config import KeyPath, environment_name, iter_settings, key_name
 from odar.engine import Odar
 from odar.errors import OdarError, UnknownName
-from odar.secrets import is_secret, masked
+from odar.secrets import is_secret, mask_secrets
 from odar.settings import Settings
 from odar.types import SECOND
 
@@ -93,7 +93,7 @@ def _to_text(value: Any) -> str:
 def _without_secrets(value: Any) -> Any:
     """A value without passwords and keys, so that it can be pasted into a bug report."""
     if isinstance(value, str):
-        return masked(value)
+        return mask_secrets(value)
     if isinstance(value, Mapping):
         secrets = {name for name, each in value.items() if is_secret(name) and isinstance(each, str)}
         return {name: "***" if name in secrets else _without_secrets(each) for name, each in value.items()}

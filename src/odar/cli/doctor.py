@@ -25,7 +25,7 @@ from odar.engine import Odar
 from odar.errors import OdarError, ProviderError, ProviderTimeout, ProviderUnreachable, SettingsError
 from odar.files import cache_folder
 from odar.providers.weights import GGUF, gguf_path, known_weights, offline, weights_folder, weights_status
-from odar.secrets import api_key, masked
+from odar.secrets import api_key, mask_secrets
 from odar.served.alignment import alignment_file, alignment_path
 from odar.settings import Settings
 from odar.traces.database import database_url
@@ -35,7 +35,7 @@ from odar.types import FAST, SLOW
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Check:
     """One line of the report."""
 
     topic: str
@@ -69,29 +69,29 @@ def command(as_json: bool, settings: Settings) -> int:
     return 0 if all(finding.ok for finding in findings) else 1
 
 
-def _check_installation(settings: Settings) -> Iterator[Finding]:
+def _check_installation(settings: Settings) -> Iterator[Check]:
     """Yield versions, profile and settings file, and the files of ODAR, which remain after `pip uninstall odar`."""
-    yield Finding("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")
+    yield Check("odar", True, f"{__version__} on Python {platform.python_version()}, {os.cpu_count()} cores")
     for package in ("numpy", "uvicorn", "xllamacpp"):
         try:
-            yield Finding(package, True, version(package))
+            yield Check(package, True, version(package))
         except PackageNotFoundError:
-            yield Finding(package, False, "not installed", f"{sys.executable} -m pip install {package}")
+            yield Check(package, False, "not installed", f"{sys.executable} -m pip install {package}")
     built_in = ("catalogue", "profile", "calibration", "argument", "ODAR_", "chosen")
     files = {origin for origin in settings.origins.values() if not origin.startswith(built_in)}
-    yield Finding("profile", True, f"{settings.profile} ({settings.profile_reason})")
+    yield Check("profile", True, f"{settings.profile} ({settings.profile_reason})")
     missing = "none; odar.toml here or in your config folder would be read"
-    yield Finding("settings file", True, ", ".join(sorted(files)) or missing)
+    yield Check("settings file", True, ", ".join(sorted(files)) or missing)
     url = database_url(settings.store)
     places = {
-        "traces and keys": _size(path) if (path := _store_file(settings)) else masked(url.render_as_string()),
+        "traces and keys": _size(path) if (path := _store_file(settings)) else mask_secrets(url.render_as_string()),
         "weights": _size(weights_folder()),
         "calibration records": _size(cache_folder() / "calibration"),
         "records of advise": _size(cache_folder() / "advice"),
         "statistics of served answers": _size(alignment_path(settings.store)),
     }
     for what, place in places.items():
-        yield Finding("on disk", True, f"{what}: {place}")
+        yield Check("on disk", True, f"{what}: {place}")
 
 
 def _store_file(settings: Settings) -> Path | None:
@@ -106,7 +106,7 @@ def _size(path: Path) -> str:
     return f"{path} ({sum(sizes) / 1e6:.1f} MB)" if sizes else f"{path} (nothing there yet)"
 
 
-def _check_traces(settings: Settings) -> Iterator[Finding]:
+def _check_traces(settings: Settings) -> Iterator[Check]:
     """Yield warnings about the last 7 days: answers cut off, and costs above those of the slow model alone."""
     if (path := _store_file(settings)) and not path.exists():
         return
@@ -114,15 +114,15 @@ def _check_traces(settings: Settings) -> Iterator[Finding]:
         with open_archive(settings) as archive:
             overview = archive.overview(Filter(since="7d"))
     except OdarError as error:
-        yield Finding(
+        yield Check(
             "traces", False, f"cannot be read: {error}", "store.url = another place, or store.enabled = false"
         )
         return
     for warning in warnings_of(overview, settings):
-        yield Finding("traces", True, f"last 7 days: {warning}", "odar traces --summary --since 7d")
+        yield Check("traces", True, f"last 7 days: {warning}", "odar traces --summary --since 7d")
 
 
-def _check_local_models(settings: Settings) -> list[Finding]:
+def _check_local_models(settings: Settings) -> list[Check]:
     """Which weights are present, and whether disk and memory suffice for those that the agents use."""
     found = []
     models = local_models(settings)
@@ -137,14 +137,14 @@ def _check_local_models(settings: Settings) -> list[Finding]:
         if used or state != "absent":
             remedy = "" if present else f"odar pull {weights.name}"
             ok = present or not (used and offline())
-            found.append(Finding("local model", ok, f"{weights.name}: {state}, {weights}", remedy))
+            found.append(Check("local model", ok, f"{weights.name}: {state}, {weights}", remedy))
     for model in models:
         if model.startswith(GGUF):
             try:
                 size = gguf_path(model).stat().st_size
-                found.append(Finding("local model", True, f"{model}: {size / 1e6:,.0f} MB"))
+                found.append(Check("local model", True, f"{model}: {size / 1e6:,.0f} MB"))
             except OdarError as error:
-                found.append(Finding("local model", False, str(error)))
+                found.append(Check("local model", False, str(error)))
     # room for them
     if models:
         folder = next(place for place in (weights_folder(), *weights_folder().parents) if place.exists())
@@ -153,37 +153,38 @@ def _check_local_models(settings: Settings) -> list[Finding]:
         text = f"{free / 1e9:,.1f} GB free in {folder}"
         if missing_bytes:
             text += f"; downloading the missing weights takes up to {missing_bytes / 1e9:.1f} GB"
-        found.append(Finding("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk"))
+        found.append(Check("disk", enough, text, "" if enough else "set ODAR_CACHE_DIR to a larger disk"))
     if models and all(finding.ok for finding in found):
-        available, needed = available_memory_mb(), memory_mb(settings)
+        available = available_memory_mb()
+        needed = memory_mb(settings)
         text = f"the local models take {needed / 1000:.1f} GB"
         remedy = ""
         if available is not None:
             text = f"{available / 1000:.1f} GB available; {text}"
             remedy = "" if available >= needed else "answers will be slow; close programs, or use --profile tiny"
-        found.append(Finding("memory", True, text, remedy))
+        found.append(Check("memory", True, text, remedy))
     return found
 
 
-async def _check_agents(settings: Settings) -> list[Finding]:
+async def _check_agents(settings: Settings) -> list[Check]:
     """Check energies, the certificate, and whether each agent's provider answers and has the model."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     async with Odar(settings, served=alignment_file(settings.store)) as odar:
         found = list(_check_learned(odar))
         for agent, card in cards.items():
             by = f"{card.name} by {card.provider}"
             try:
                 line = await odar.agents.providers[card.provider].check(card.id)
-                found.append(Finding(f"{agent} agent", True, f"{by}: {line}"))
+                found.append(Check(f"{agent} agent", True, f"{by}: {line}"))
             except OdarError as error:
-                found.append(Finding(f"{agent} agent", False, f"{by}: {error}", _agent_remedy(agent, error)))
+                found.append(Check(f"{agent} agent", False, f"{by}: {error}", _agent_remedy(agent, error)))
     if settings.fast.model == settings.slow.model:
         same = f"fast and slow are the same weights ({settings.fast.model}) with different prompts and budgets: "
-        found.append(Finding("pair", True, same + "good for testing the whole path, not for better answers"))
+        found.append(Check("pair", True, same + "good for testing the whole path, not for better answers"))
     for agent, card in cards.items():
         if not card.logprobs:
             text = f"{card.name} returns no log-probabilities: its answers are judged by agreement and form"
-            found.append(Finding(f"{agent} log-probs", True, text))
+            found.append(Check(f"{agent} log-probs", True, text))
     return [*found, *_check_second(settings)]
 
 
@@ -197,7 +198,7 @@ def _agent_remedy(agent: str, error: OdarError) -> str:
     return f"name another {agent}.model in odar.toml, {local}"
 
 
-def _check_second(settings: Settings) -> Iterator[Finding]:
+def _check_second(settings: Settings) -> Iterator[Check]:
     """Yield a suggestion for the second agent: of another family than fast, near its price, with a key."""
     fast, slow = (settings.card(settings.agent(agent).model) for agent in (FAST, SLOW))
     second = None if settings.second is None else settings.card(settings.second.model)
@@ -216,7 +217,7 @@ def _check_second(settings: Settings) -> Iterator[Finding]:
         return
     text = "none" if second is None else f"{second.name} is of the same family as {fast.name}"
     text += "; where two cheap models of different families agree, the slow one need not be asked"
-    yield Finding("second agent", True, text, f"--second {near.name}, or second.model in odar.toml")
+    yield Check("second agent", True, text, f"--second {near.name}, or second.model in odar.toml")
 
 
 def _has_key(settings: Settings, provider: str) -> bool:
@@ -231,25 +232,25 @@ def _mean_price(card: ModelCard) -> float:
     return 1e-6 if card.price is None else card.price.input + card.price.output + 1e-6
 
 
-def _check_learned(odar: Odar) -> Iterator[Finding]:
+def _check_learned(odar: Odar) -> Iterator[Check]:
     """Yield what follows from served answers: energies that drift, skills from agreement; and the certificate."""
     rows = odar.alignment.report(odar.agents.prompt_steps())
     if drifting := [f"{row.model} {row.step} (z = {row.drift_z:+.1f})" for row in rows if row.drifting]:
         text = f"served energies drift from the calibrated ones: {', '.join(drifting)}"
-        yield Finding("alignment", True, text, "if it lasts, run odar calibrate again")
+        yield Check("alignment", True, text, "if it lasts, run odar calibrate again")
     if odar.alignment.last_error:
-        yield Finding("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
+        yield Check("alignment", True, f"served energies are not kept: {odar.alignment.last_error}")
     questions = sum(odar.agreement.questions().values())
     if learned := odar.agreement.skills():
-        agents = odar.believed_agents.values()
+        agents = odar.rated_agents.values()
         skills = (f"{agent.name} {agent.skill:.2f} → {new:.2f}" for agent, new in zip(agents, learned, strict=True))
-        yield Finding("skills", True, f"from agreement on {questions:,.0f} observed questions: {', '.join(skills)}")
+        yield Check("skills", True, f"from agreement on {questions:,.0f} observed questions: {', '.join(skills)}")
     elif questions:
         text = (
             f"{questions:,.0f} observed questions change no skill: too few of one key, or a calibration is in use"
         )
-        yield Finding("skills", True, text)
+        yield Check("skills", True, text)
     if odar.certificate is not None:
         problems = odar.certificate.problems()
         again = "odar certify QUESTIONS.jsonl" if problems else ""
-        yield Finding("certificate", True, odar.certificate.describe(problems), again)
+        yield Check("certificate", True, odar.certificate.describe(problems), again)

@@ -19,11 +19,7 @@ COMMANDS = {
 """Place and summary of each subcommand."""
 
 
-@click.group(
-    "eval",
-    cls=LazyGroup,
-    sections={"Commands": COMMANDS},
-)
+@click.group("eval", cls=LazyGroup, sections={"Commands": COMMANDS})
 def command() -> None:
     """Measure what adaptive compute gains.
 

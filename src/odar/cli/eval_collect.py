@@ -11,7 +11,7 @@ import click
 
 from odar.cli.local import prepare_models
 from odar.cli.options import COUNT, FILE, json_option, settings_options
-from odar.cli.runs import RunOptions, read_body, record_items, run_options
+from odar.cli.runs import RunOptions, read_chat_body, record_items, run_options
 from odar.cli.terminal import format_known, notice, print_columns, print_json
 from odar.engine import Odar
 from odar.errors import GradedElsewhere, InputError, UsageError
@@ -98,7 +98,7 @@ def _load_sets(name: str, folder: Path | None, score_by: str | None) -> Iterator
 
 
 def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
-    if benchmark.elsewhere:  # `_scorable_sets` rejects it; no data is needed
+    if benchmark.how_to_import:  # `_scorable_sets` rejects it; no data is needed
         return []
     tasks = list(benchmark.load(folder))
     if benchmark.size not in (None, len(tasks)):
@@ -107,7 +107,7 @@ def _load_benchmark(benchmark: Benchmark, folder: Path | None) -> list[Task]:
 
 
 def _question_sets(name: str, score_by: str | None) -> Iterator[LoadedSet]:
-    questions = load_questions(name, read_body, answers=True)
+    questions = load_questions(name, read_chat_body, answers=True)
     grader = TEXT_GRADERS[score_by] if score_by else None
     for own in dict.fromkeys(question.set for question in questions):
         members = [question for question in questions if question.set == own]

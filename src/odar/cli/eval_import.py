@@ -114,9 +114,11 @@ def import_command(
         own = {name: _summary(part) for name, part in parts.items()} if len(parts) > 1 else {}
         print_json({**_summary(table), "sets": own, **about})
         return
-    alone = f"; {imported.left_out} left out, not in all files or without a right answer" * bool(imported.left_out)
+    left_out = f"; {imported.left_out} left out, not in all files or without a right answer" * bool(
+        imported.left_out
+    )
     names = ", ".join(f"{agent} {model}" for agent, model in imported.models.items())
-    print_text(f"{plural(len(table), 'question')}, {names}{alone}; gains are against one slow call")
+    print_text(f"{plural(len(table), 'question')}, {names}{left_out}; gains are against one slow call")
     if not scored.labelled:
         print_text("No right answers: every figure is how often the answer is the same as slow's.")
     for name, part in parts.items():  # difficulty and scale differ: a pooled mean would mislead
@@ -137,7 +139,8 @@ def _rows(table: ReplayTable) -> list[PolicySummary]:
 
 def _router_quality(table: ReplayTable) -> float | None:
     """APGR of the belief after the fast answer; None if the slow model is not better."""
-    weak, strong = table.scores(FAST), table.scores(SLOW)
+    weak = table.scores(FAST)
+    strong = table.scores(SLOW)
     return apgr(escalation_score(table), weak, strong) if strong.mean() > weak.mean() else None
 
 

@@ -14,7 +14,7 @@ from odar.cli.terminal import format_known, notice, print_columns, print_json, p
 from odar.config import with_values
 from odar.errors import InputError, plural
 from odar.lab.fusion_study import apply_rules, fitted_skills, oracle_accuracy
-from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy
+from odar.lab.replay.outcomes import equal_accuracy_cost
 from odar.lab.replay.policies import run_policies, run_policy
 from odar.lab.replay.table import ReplayTable, load_table, load_tables, shared_rows
 from odar.lab.router_quality import arena_score, path_robustness
@@ -68,20 +68,9 @@ def replay_command(
         click.echo(f"{sizes}; gains are against {against}")
         print_policies(rows, table)
         if curve := [each for spec, each in outcomes.items() if spec.startswith("cascade:dial=")]:
-            _print_frontier(table, curve)
+            click.echo(equal_accuracy_cost(curve, run_policy(table, "single-slow")))
     for spec, reason in left_out.items():
         notice(f"{spec} is left out: {reason}")
-
-
-def _print_frontier(table: ReplayTable, curve: Sequence[Outcomes]) -> None:
-    """Print the cost at which the dials are as accurate as the slow agent alone."""
-    slow = run_policy(table, "single-slow")
-    equal = cost_at_accuracy(curve, float(slow.score.mean()))
-    if equal is None:
-        click.echo("no dial is as accurate as the slow agent alone")
-    else:
-        share = equal / float(slow.cost_usd.mean())
-        click.echo(f"as accurate as the slow agent alone at {share:.2f} of its cost")
 
 
 def print_policies(rows: Sequence[PolicySummary], table: ReplayTable, score: str = "right") -> None:
@@ -200,9 +189,8 @@ def fuse_command(recording: str, split: str | None, as_json: bool, settings: Set
     """
     fusion = settings.fusion
     table = load_table(recording, None, split or "")
-    table = table.replaced(
-        settings=with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
-    )
+    changed = with_values(table.settings, {"fusion.varentropy_weight": fusion.varentropy_weight})
+    table = table.replaced(settings=changed)
     results = apply_rules(table, fusion.beta)
     candidates = table.all_answers.calls
     ceiling = oracle_accuracy(table)

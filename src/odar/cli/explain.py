@@ -78,16 +78,15 @@ def _candidate_table(document: Mapping[str, Any]) -> Table:
 
 def document_facts(document: Mapping[str, Any], *, verbose: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the story, the models and the cost; if `verbose`, also what the difficulty is made of."""
-    spend, plan = document["spend"], document["plan"]
+    spend = document["spend"]
+    plan = document["plan"]
     if plan is None:
         yield "path", document["path"] or "none was chosen"
         yield "models", ", ".join(dict.fromkeys(call["model"] for call in document["calls"])) or "none"
     else:
         yield from tell_story(document)
-        yield (
-            "path",
-            f"{document['path']}, dial {plan['dial']}" if plan["policy"] == "cascade" else document["path"],
-        )
+        dial = f", dial {plan['dial']}" if plan["policy"] == "cascade" else ""
+        yield "path", f"{document['path']}{dial}"
         yield "models", ", ".join(f"{agent} {name}" for agent, name in plan["assignment"]["models"].items())
         if plan["certificate"]:
             yield "certificate", plan["certificate"]
@@ -116,7 +115,8 @@ def _unknown_cost(document: Mapping[str, Any]) -> str:
 
 def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield difficulty, features, expert, kind and prices."""
-    estimate, assignment = plan["estimate"], plan["assignment"]
+    estimate = plan["estimate"]
+    assignment = plan["assignment"]
     yield "difficulty", f"{estimate['difficulty']:.3f} by {estimate['estimator']}"
     if shares := sorted(estimate["contributions"], key=lambda each: -abs(each[2]))[:_MAX_FEATURES]:
         yield "features", ", ".join(f"{name} {value:.3g} ({share:+.2f})" for name, value, share in shares)
@@ -130,7 +130,6 @@ def _plan_facts(plan: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _tokens(usage: Mapping[str, Any]) -> str:
     counts = {name: "unknown" if usage[name] is None else f"{usage[name]:,}" for name in ("input", "output")}
     parts = {"cached": usage["cached"], "written to the cache": usage.get("written")}
-    told = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
-    cached = f" ({told})" if told else ""
+    cached = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count)
     reasoning = f" ({usage['reasoning']:,} reasoning)" if usage["reasoning"] else ""
-    return f"{counts['input']} in{cached}, {counts['output']} out{reasoning}"
+    return f"{counts['input']} in{f' ({cached})' if cached else ''}, {counts['output']} out{reasoning}"

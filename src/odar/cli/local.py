@@ -25,8 +25,7 @@ FALLBACK = "tiny"
 
 def local_models(settings: Settings, *names: str) -> list[str]:
     """The ids of those models that run in this process; by default of all agents."""
-    names = names or tuple(settings.agent(agent).model for agent in settings.agent_names)
-    cards = [settings.card(name) for name in dict.fromkeys(names)]
+    cards = [settings.card(name) for name in dict.fromkeys(names or settings.default_models.values())]
     return [card.id for card in cards if settings.providers[card.provider].kind == "local"]
 
 

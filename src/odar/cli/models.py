@@ -28,8 +28,8 @@ def command(names: tuple[str, ...], as_json: bool, only_local: bool, settings: S
     if only_local:
         _list_local(settings, as_json=as_json)
         return
-    agents = (settings.agent(agent).model for agent in settings.agent_names)
-    cards = [settings.card(name) for name in names or sorted({*settings.models, *agents})]
+    known = {*settings.models, *settings.default_models.values()}
+    cards = [settings.card(name) for name in names or sorted(known)]
     if as_json:
         print_json([dataclasses.asdict(card) for card in cards])
         return
@@ -69,7 +69,7 @@ def _list_local(settings: Settings, *, as_json: bool) -> None:
 
 
 def _with_agents(model: str, settings: Settings) -> str:
-    agents = ", ".join(agent for agent in settings.agent_names if settings.agent(agent).model == model)
+    agents = ", ".join(agent for agent, own in settings.default_models.items() if own == model)
     return f"{model} ({agents})" if agents else model
 
 

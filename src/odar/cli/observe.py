@@ -1,4 +1,4 @@
-"""`odar observe`: what observed questions say about the cascade, and back from a fallback to slow."""
+"""`odar observe`: what observed questions say about the cascade, and how to resume it after a fallback to slow."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from odar.config import BOTH_NAMED, load_with
 from odar.errors import SettingsError, UsageError
 from odar.files import user_path
 from odar.formats import load_toml
-from odar.secrets import masked
+from odar.secrets import mask_secrets
 from odar.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,8 +44,10 @@ class Finite(click.FloatRange):
         return number
 
 
-FILE, COUNT = UserPath(), click.IntRange(min=1)
-USD, POSITIVE = Finite(min=0), Finite(min=0, min_open=True)
+FILE = UserPath()
+COUNT = click.IntRange(min=1)
+USD = Finite(min=0)
+POSITIVE = Finite(min=0, min_open=True)
 
 
 def settings_options(command: F) -> F:
@@ -92,7 +94,7 @@ def json_option(summary: str = "Print a JSON object.") -> Callable[[F], F]:
 
 
 def parse_sets(sets: Sequence[str]) -> dict[str, Any]:
-    """Return `--set` arguments as a nested table.
+    """The values of `--set` as a nested table.
 
     >>> parse_sets(("fast.model=gpt-5.1", "fast.temperature=0"))
     {'fast': {'model': 'gpt-5.1', 'temperature': 0}}
@@ -152,7 +154,7 @@ def announce_profile(settings: Settings) -> None:
     """Print which models were chosen, why, and how to change them, unless the user named them."""
     if settings.origins["profile",] != "chosen" or settings.profile_reason == BOTH_NAMED:
         return
-    models = ", ".join(f"{agent} {settings.agent(agent).model}" for agent in settings.agent_names)
+    models = ", ".join(f"{agent} {model}" for agent, model in settings.default_models.items())
     notice(f"{models} ({settings.profile_reason}); name others in odar.toml")
 
 
@@ -161,7 +163,7 @@ def warn_of_foreign_calibration(settings: Settings) -> None:
     if not any(origin.startswith("calibration ") for origin in settings.origins.values()):
         return
     known = list(dict.fromkeys(source.model for source in load_calibration(settings.calibration).statistics))
-    if any(settings.agent(agent).model not in known for agent in settings.agent_names):
+    if any(model not in known for model in settings.default_models.values()):
         made_for = ", ".join(known) or "unknown models"
         notice(
             f"calibration {settings.calibration} was made for {made_for}: name these, or run odar calibrate again"
@@ -170,9 +172,9 @@ def warn_of_foreign_calibration(settings: Settings) -> None:
 
 def command_line() -> str:
     """The command line, with passwords in addresses masked."""
-    return shlex.join(["odar", *map(masked, sys.argv[1:])])
+    return shlex.join(["odar", *map(mask_secrets, sys.argv[1:])])
 
 
-def origin() -> dict[str, str]:
+def provenance() -> dict[str, str]:
     """How a file is made, for the file itself: the command, the date and the version of odar."""
     return {"command": command_line(), "date": datetime.now(UTC).date().isoformat(), "odar": __version__}

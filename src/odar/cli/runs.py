@@ -1,7 +1,11 @@
 """Runs of many questions: what `odar batch`, `calibrate`, `certify`, `advise` and `eval collect` share.
 
-`run_items` shows the cost of a run, asks for consent, and does the work on the items of a journal. `record_items`
-is the run in which all agents answer the items; `record_in_cache` makes items and journal too.
+Each of these calls the next:
+
+record_questions  questions of a user → jobs
+record_in_cache   jobs → items and a journal in the cache folder
+record_items      the run in which all agents answer the items
+run_items         shows the cost, asks for consent, and does any work on the items of a journal
 """
 
 from __future__ import annotations
@@ -40,7 +44,7 @@ from odar.lab.runs.executor import run as run_work
 from odar.lab.runs.journal import Journal, WorkItem
 from odar.lab.runs.limits import check_needs, rates_of
 from odar.lab.selection import select_tasks
-from odar.settings import AgentSettings, Settings
+from odar.settings import Settings
 from odar.types import Query
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -223,7 +227,7 @@ def confirm_run(run: RunOptions, settings: Settings, todo: Sequence[WorkItem], t
 
 def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
     """The calls of some jobs, and their cost at the usual length, for `confirm_run`."""
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in settings.agent_names}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     asks = [(job, ask) for job in jobs for ask in job.asks]
     calls = f"at most {sum(ask.samples for _, ask in asks)} calls"
     if unknown := [card.name for card in cards.values() if card.price is None]:
@@ -237,18 +241,10 @@ def expected_cost(settings: Settings, jobs: Sequence[Job]) -> str:
 
 def with_long_timeouts(settings: Settings) -> Settings:
     """Settings with longer timeouts, for a local model: no user waits for the answers."""
-
-    def patient(agent: AgentSettings) -> AgentSettings:
-        return replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s)
-
-    return replace(
-        settings,
-        fast=patient(settings.fast),
-        second=None if settings.second is None else patient(settings.second),
-        slow=patient(settings.slow),
-        agents={name: patient(agent) for name, agent in settings.agents.items()},
-        limits=replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s),
-    )
+    agents = {name: settings.agent(name) for name in settings.agent_names}
+    longer = {name: replace(agent, timeout_s=TIMEOUT_FACTOR * agent.timeout_s) for name, agent in agents.items()}
+    limits = replace(settings.limits, deadline_s=TIMEOUT_FACTOR * settings.limits.deadline_s)
+    return replace(settings.with_agents(longer), limits=limits)
 
 
 # --- where a run takes place -------------------------------------------------------------------------------------
@@ -329,7 +325,7 @@ def exit_code(failed: Mapping[str, Mapping[str, Any]], stopped: str | None) -> i
 # --- chat bodies in files ----------------------------------------------------------------------------------------
 
 
-def read_body(body: Mapping[str, Any]) -> Query:
+def read_chat_body(body: Mapping[str, Any]) -> Query:
     """Read a chat body in the form of OpenAI's clients; ValueError if it is invalid."""
     from odar.serving.errors import ApiError
     from odar.serving.protocols.chat import read_chat

@@ -70,6 +70,7 @@ def command(settings: Settings) -> None:
     from odar.serving.store import Store
     from odar.serving.workers import STARTED, Workers, worker_count
 
+    # check who may connect, take the address, and load the models
     gateway = settings.gateway
     workers = Workers(worker_count(settings), gateway.sessions)
     keys = read_keys(settings.store)
@@ -81,6 +82,7 @@ def command(settings: Settings) -> None:
         warn_of_foreign_calibration(settings)
     prepare_models(settings, quiet=not log_is_text)  # before the first request
     bound.listen(2048)  # from now on clients wait instead of being refused
+    # start the workers
     write = descriptor_writer(sys.stderr.fileno(), shared=workers.count > 1)
 
     def log_supervision(message: str) -> None:
@@ -99,8 +101,8 @@ def command(settings: Settings) -> None:
 
     store = Store(settings, workers.owner if workers.count > 1 else "")
     served = alignment_file(settings.store)
-    speaks = announce if workers.is_first else None
-    app = create_app(settings, store=store, logs=logs, served=served, announce=speaks, workers=workers)
+    announce_once = announce if workers.is_first else None
+    app = create_app(settings, store=store, logs=logs, served=served, announce=announce_once, workers=workers)
     server = make_server(app, gateway)
     workers.mark(STARTED)
     if workers.is_first:

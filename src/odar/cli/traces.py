@@ -26,6 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def filter_options(command: F) -> F:
+    """Add the options of a `Filter`; the command receives `conditions`."""
 
     @click.option("--since", metavar="TIME", help="Started at or after: 2026-11-15, 2026-11-15T10:30, 24h, 7d.")
     @click.option("--until", metavar="TIME", help="Started before.")
@@ -187,7 +188,8 @@ def _marks(trace: dict[str, Any]) -> str:
 
 def _print_summary(overview: dict[str, Any]) -> None:
     """Print totals of many traces: paths, spending, savings, cut-off answers, agreement."""
-    savings, queries = overview["savings"], overview["queries"]
+    savings = overview["savings"]
+    queries = overview["queries"]
     # paths and spending
     shares = ", ".join(f"{name} {path['queries'] / queries:.0%}" for name, path in overview["paths"].items())
     spent = f"spent {spend_line(overview['cost_usd'], None, 'unknown')}"

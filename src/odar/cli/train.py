@@ -14,7 +14,7 @@ from msgspec import Meta
 from rich.console import Console
 from rich.progress import Progress
 
-from odar.cli.options import FILE, json_option, origin, settings_options
+from odar.cli.options import FILE, json_option, provenance, settings_options
 from odar.cli.terminal import notice, print_columns, print_json
 from odar.difficulty.estimator import shipped_estimator
 from odar.difficulty.features import phi_batch
@@ -23,7 +23,7 @@ from odar.files import atomic_write
 from odar.lab.intervals import Interval, bootstrap_interval
 from odar.lab.recording.questions import QueryLine, load_lines
 from odar.lab.router_quality import pearson
-from odar.lab.training import check_row_count, cross_predict, d_star, fit
+from odar.lab.training import check_row_count, cross_val_predict, d_star, fit
 from odar.policy.arrays import Array
 from odar.settings import Settings
 from odar.types import Query
@@ -60,7 +60,7 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
         x = phi_batch(query for query, _ in bar.track(rows, description="reading queries"))
         bar.add_task("fitting", total=None)
         model = fit(x, target, start=shipped)
-        held_out = cross_predict(x, target, start=shipped)
+        held_out = cross_val_predict(x, target, start=shipped)
     # compare with the shipped estimator
     thresholds = settings.routing.tau1, settings.routing.tau2
     before, after = (_score(d, target, thresholds) for d in (shipped.predict(x), held_out))
@@ -82,7 +82,7 @@ def command(data: str, out: str, as_json: bool, settings: Settings) -> int:
         notice("not written: the shipped estimator is nearer or finds more right paths")
         return 1
     # write it, with its origin
-    about = {**origin(), "data": data, "rows": len(rows), "held_out": report}
+    about = {**provenance(), "data": data, "rows": len(rows), "held_out": report}
     with atomic_write(Path(out)) as draft:
         replace(model, about=about).save(draft)
     if not as_json:

@@ -33,7 +33,6 @@ class Estimator(Protocol):
     @property
     def name(self) -> str:
         """Name of the estimator in traces."""
-        ...
 
     def estimate(self, query: Query) -> Estimate: ...
 

@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"[^\W\d_]+(?:'[a-z]+)?|\d+|[^\w\s]")
 class LinearDomainClassifier:
     """Softmax regression on hashed word uni- and bigrams.
 
-    Parameters:
+    Args:
         weights: (`BUCKETS`, 8), with tf-idf's idf folded in by the trainer.
         bias: (8,).
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from odar.difficulty.features import FEATURES, PARSED, list_features
+from odar.difficulty.features import FEATURES, PARSED, phi
 from odar.difficulty.text import DATA
 from odar.errors import InputError
 from odar.formats import check_format, load_json
@@ -81,11 +81,11 @@ class LearnedEstimator:
 
     def estimate(self, query: Query) -> Estimate:
         """d(x) from all 24 features, with (feature, value, W·φ) for each (SPEC 2.1)."""
-        return self._estimate(list_features(query))
+        return self._estimate(phi(query))
 
     def estimate_without_parse(self, query: Query) -> Estimate:
         """d(x) with f9, f10 and f13 at the middle of their bounds, where they add nothing to the logit."""
-        x = list_features(query, parse=False)
+        x = phi(query, parse=False)
         for index in PARSED:
             x[index] = math.expm1((self.scaling.low[index] + self.scaling.high[index]) / 2)
         return self._estimate(x)

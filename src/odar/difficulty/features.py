@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odar.difficulty.domain import DOMAINS, shipped_classifier
-from odar.difficulty.parser import analyse
+from odar.difficulty.parser import parse_features
 from odar.difficulty.text import (
     DATA,
     MAX_WORD_LENGTH,
@@ -215,21 +215,16 @@ def markers() -> dict[str, re.Pattern[str]]:
     return {line: re.compile(rf"\b{re.escape(line)}\b") for line in lines if line and not line.startswith("#")}
 
 
-def phi(query: Query) -> NDArray[np.float64]:
-    """φ(x) of one query, shape (24,). All values are finite for any text."""
-    return np.array(list_features(query))
-
-
 def phi_batch(queries: Iterable[Query]) -> NDArray[np.float64]:
     """φ(x) of many queries, shape (n, 24); the features of a query do not depend on the others."""
     return np.array([phi(query) for query in queries]).reshape(-1, len(FEATURES))
 
 
-def list_features(query: Query, *, parse: bool = True) -> list[float]:
-    """φ(x) as a list; without `parse`, the features `PARSED` are NaN."""
+def phi(query: Query, *, parse: bool = True) -> list[float]:
+    """φ(x) of one query; finite for any text, except that without `parse` the features `PARSED` are NaN."""
     core = core_question(query)
     text = clean(core.text[:READ_LIMIT])
-    sentences, clauses, depth = analyse(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
+    sentences, clauses, depth = parse_features(mask_latex(text)) if parse else (math.nan, math.nan, math.nan)
     choice = float(bool(core.options)) or is_multiple_choice(text)
     return [
         *lexical_features(core.text, text),

@@ -63,7 +63,7 @@ _NUMBER_BITS = 3
 _NUMBER = (1 << _NUMBER_BITS) - 1
 
 
-def analyse(text: str) -> tuple[float, float, float]:
+def parse_features(text: str) -> tuple[float, float, float]:
     """f9, f10 and f13 of a text whose LaTeX is masked: sentences, clauses and depth."""
     text = _LONG_WORD.sub(r"\g<0> ", text[:PARSE_LIMIT])
     if not text or text.isspace():
@@ -277,16 +277,22 @@ class GreedyParser:
         token stands for "no token", because an index of -1 is slower.
         """
         first, second, top, below, third, child_of_first, left_of_top, right_of_top = slots
-        size, lanes, kinds, clause = self._lanes.size, self._lanes.unpack, self._kinds, self._clause
+        size = self._lanes.size
+        unpack = self._lanes.unpack
+        kinds = self._kinds
         none = tokens
+        # by token: its head, the token under it, its last child on each side, and the child of its head before it
         heads, under, left, right, older = ([none] * (tokens + 1) for _ in range(5))
-        clauses, stuck, begins = [False] * tokens, [False] * tokens, [False] * tokens + [True]
+        clauses = [False] * tokens
+        stuck = [False] * tokens  # it went back to the queue, and cannot be shifted
+        begins = [False] * tokens + [True]  # a sentence
         for start in starts:
             begins[min(start, none)] = True
         behind = [*range(1, tokens + 1), none]
         queued = list(map(add, first, second[1:]))
         stacked = [top[none] + below[none] + third[none]] * (tokens + 1)
-        s, b = none, 0
+        s = none  # the top of the stack
+        b = 0  # the first token of the queue
 
         while b != none or s != none:
             if b == none:
@@ -298,7 +304,7 @@ class GreedyParser:
                     + child_of_first[left[b]] + left_of_top[left[s]] + right_of_top[right[s]]
                 )  # fmt: skip
                 # the maximum over all pieces of the maxout is the score of the best transition
-                scores: Sequence[int] = lanes(total.to_bytes(size))
+                scores: Sequence[int] = unpack(total.to_bytes(size))
                 allowed = False
                 while not allowed:
                     number = max(scores) & _NUMBER
@@ -319,17 +325,22 @@ class GreedyParser:
                 if heads[popped] == none and s != none:
                     # a token without a head goes back to the queue, once
                     stuck[popped] = True
-                    behind[popped], queued[popped] = b, first[popped] + second[b]
+                    behind[popped] = b
+                    queued[popped] = first[popped] + second[b]
                     b = popped
             elif kind == LEFT:
                 popped, s = s, under[s]
                 if right[heads[popped]] == popped:
                     right[heads[popped]] = older[popped]
-                heads[popped], clauses[popped] = b, clause[number]
-                left[b], stuck[b] = popped, False
+                heads[popped] = b
+                clauses[popped] = self._clause[number]
+                left[b] = popped
+                stuck[b] = False
             elif kind == RIGHT:
-                heads[b], clauses[b] = s, clause[number]
-                older[b], right[s] = right[s], b
+                heads[b] = s
+                clauses[b] = self._clause[number]
+                older[b] = right[s]
+                right[s] = b
                 stacked[b] = top[b] + below[s] + third[under[s]]
                 under[b], s, b = s, b, after
             else:

@@ -26,7 +26,7 @@ Word = tuple[str, str]
 class Tokenizer:
     """Splits a chunk, which is a word with its punctuation or a run of white space, into tokens.
 
-    Parameters:
+    Args:
         rules: `exceptions` (tokens of a chunk), `norms`, `symbols`, patterns `prefix`, `suffix`, `infix`, `url`.
     """
 

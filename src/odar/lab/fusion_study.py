@@ -50,9 +50,9 @@ def apply_rules(table: ReplayTable, beta: float) -> list[RuleResult]:
         name: table.walk(everything, fusion=replace(rule, similarity=similarity)).right.astype(float)
         for name, rule in rules.items()
     }
-    right["belief"] = believed(table)
+    right["belief"] = belief_right(table)
     if len(table) >= MIN_QUESTIONS:
-        right["belief, skills fitted"] = cross_validated(table)
+        right["belief, skills fitted"] = cross_validated_belief_right(table)
     right["mean candidate"] = table.evidence_after([table.all_answers])[1].mean(axis=1)
     return [
         RuleResult(
@@ -65,22 +65,21 @@ def apply_rules(table: ReplayTable, beta: float) -> list[RuleResult]:
     ]
 
 
-def believed(table: ReplayTable) -> Array:
+def belief_right(table: ReplayTable) -> Array:
     """1 for each question on which the leading answer of the belief is right, else 0."""
     cascade = choose_policy(replace(table.settings, policy="cascade"), table.calibration, table.agents)
     return table.walk(FixedPolicy((table.all_answers,)), verdict=cascade.verdict).right.astype(float)
 
 
-def cross_validated(table: ReplayTable) -> Array:
-    """`believed` with the skills of the agents on the other folds of the recording."""
+def cross_validated_belief_right(table: ReplayTable) -> Array:
+    """`belief_right` with the skills of the agents on the other folds of the recording."""
     right = np.zeros(len(table))
     folds = np.array(table.column("fold"))
     for fold in np.unique(folds):
         test = folds == fold
         statistics = table.replaced(rows=~test).fitted_statistics()
-        right[test] = believed(
-            table.replaced(rows=test, calibration=replace(table.calibration, statistics=statistics))
-        )
+        calibration = replace(table.calibration, statistics=statistics)
+        right[test] = belief_right(table.replaced(rows=test, calibration=calibration))
     return right
 
 

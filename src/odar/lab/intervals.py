@@ -102,8 +102,8 @@ def wilson_interval(share: float, n: int) -> Interval:
 def resampled_means(
     values: NDArray[np.float64], resamples: int, strata: Sequence[Hashable] | None = None
 ) -> NDArray[np.float64]:
-    """A stratum of n values is resampled with n − 1 draws, which makes the variance of its mean unbiased (Rao and
-    Wu, 1988). Strata with fewer than `MIN_STRATUM` values are pooled."""
+    """The means of resamples. A stratum of n values is resampled with n − 1 draws, which makes the variance of its
+    mean unbiased (Rao and Wu, 1988). Strata with fewer than `MIN_STRATUM` values are pooled."""
     rng = np.random.default_rng(0)
     numbers = pooled_strata(strata, len(values))
     total = np.zeros(resamples)
@@ -133,7 +133,7 @@ def pooled_strata(strata: Sequence[Hashable] | None, count: int) -> NDArray[np.i
 
 
 def _sums(values: NDArray[np.float64], draws: int, rng: np.random.Generator, resamples: int) -> NDArray[np.float64]:
-    """Where few values are distinct, as with right and wrong, it draws the number of times that each occurs."""
+    """The sums of resamples; if few values are distinct, such as right and wrong, draws how often each occurs."""
     distinct, counts = np.unique(values, return_counts=True)
     use_counts = len(distinct) <= values.size // 8
     batch = max(1, _AT_ONCE // (len(distinct) if use_counts else values.size))

@@ -36,6 +36,7 @@ def accuracy_curve(score: ArrayLike, weak: ArrayLike, strong: ArrayLike) -> Arra
     [0.5, 1.0, 1.0]
     """
     scores, low, high = _checked_columns(score, weak, strong)
+    # by score, from the highest: the number of each query's score, and how many queries share it
     _, ties, sizes = np.unique(-scores, return_inverse=True, return_counts=True)
     gains = np.repeat(np.bincount(ties, weights=high - low) / sizes, sizes)
     return cast(Array, low.mean() + np.r_[0.0, np.cumsum(gains)] / len(scores))

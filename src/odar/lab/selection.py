@@ -20,9 +20,9 @@ FOLDS = 5
 FOLD_SIZE = 1_000
 QUANTILES = 4
 PLAIN_PROMPTS = "chat"
-_PROBE = "x + 1"
+_PROBE_ANSWER = "x + 1"
 """The answer that graders are tried with; an empty one could be rejected before the grader needs its libraries."""
-_PROBES = 30
+_MAX_PROBES = 30
 """Maximum number of strata of a benchmark whose grader is tried."""
 
 
@@ -77,12 +77,12 @@ def check_grader(task_set: TaskSet, tasks: Sequence[Task]) -> None:
         GradedElsewhere: the benchmark has its own harness.
         InputError: answers cannot be scored here; the message names what is missing.
     """
-    if task_set.elsewhere:
-        raise GradedElsewhere(task_set.elsewhere)
+    if task_set.how_to_import:
+        raise GradedElsewhere(task_set.how_to_import)
     first_of_stratum = {task.stratum: task for task in reversed(tasks)}
-    for task in list(first_of_stratum.values())[:_PROBES]:
+    for task in list(first_of_stratum.values())[:_MAX_PROBES]:
         try:
-            task_set.score(task, _PROBE, _PROBE)
+            task_set.score(task, _PROBE_ANSWER, _PROBE_ANSWER)
         except InputError as error:
             raise InputError(f"scoring {task_set.name}: {error}") from None
 
@@ -95,7 +95,7 @@ def with_fitting_prompts(settings: Settings, sets: Sequence[TaskSet]) -> Setting
     Raises:
         InputError: some of the sets need such prompts and others do not; a recording has one set of prompts.
     """
-    plain = [task_set.name for task_set in sets if task_set.plain]
+    plain = [task_set.name for task_set in sets if task_set.form_is_scored]
     prompts = load_prompts(settings.prompts).exact
     if not plain or not any(prompts[step].asks_for_marker for step in (Step.ANSWER, Step.VERIFY, Step.SOLVE)):
         return settings

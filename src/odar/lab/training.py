@@ -60,7 +60,8 @@ def fit(
     >>> bool(np.corrcoef(fit(x, y, seeds=(1,)).predict(x), y)[0, 1] > 0.95)
     True
     """
-    features, target = np.asarray(x, float), np.asarray(targets, float)
+    features = np.asarray(x, float)
+    target = np.asarray(targets, float)
     if features.ndim != 2 or features.shape[1] != len(FEATURES) or len(features) != len(target):
         raise InputError(
             f"features of shape {features.shape} and {len(target)} targets; expected (n, {len(FEATURES)})"
@@ -104,13 +105,14 @@ def _adam(
     l2: float,
     rng: np.random.Generator,
 ) -> Array:
-    """(W, b) of one run, in one vector. The bias is not regularised."""
+    """The weights and the bias of one run, as one vector. The bias is not regularised."""
     start = np.append(origin.weights, origin.bias)
     theta = start.copy()
-    first, second = np.zeros_like(theta), np.zeros_like(theta)
-    padded = np.column_stack([z, np.ones(len(z))])
-    shrink = np.append(np.full(z.shape[1], l2), 0.0)
-    shrink[list(PARSED)] *= _PARSE_PENALTY
+    first_moment = np.zeros_like(theta)
+    second_moment = np.zeros_like(theta)
+    padded = np.column_stack([z, np.ones(len(z))])  # rows × (24 features, and 1 for the bias)
+    penalty = np.append(np.full(z.shape[1], l2), 0.0)
+    penalty[list(PARSED)] *= _PARSE_PENALTY
     knots = np.array(origin.map)
     slopes = np.diff(knots[:, 1]) / np.diff(knots[:, 0])
     step = 0
@@ -123,12 +125,12 @@ def _adam(
             d = knots[segment, 1] + slopes[segment] * (raw - knots[segment, 0])
             error = weight[rows] * (d - target[rows])
             logit_gradient = 2 * error * slopes[segment] * raw * (1 - raw) / len(rows)
-            gradient = logit_gradient @ padded[rows] + 2 * shrink * (theta - start)
+            gradient = logit_gradient @ padded[rows] + 2 * penalty * (theta - start)
             step += 1
-            first = 0.9 * first + 0.1 * gradient
-            second = 0.999 * second + 0.001 * gradient**2
+            first_moment = 0.9 * first_moment + 0.1 * gradient
+            second_moment = 0.999 * second_moment + 0.001 * gradient**2
             rate = LEARNING_RATE * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-            theta -= rate * first / (np.sqrt(second) + 1e-8)
+            theta -= rate * first_moment / (np.sqrt(second_moment) + 1e-8)
     return theta
 
 
@@ -137,17 +139,22 @@ def fit_scaling(x: Array) -> Scaling:
 
     f9, f10 and f13 are centred at the middle of their bounds, where they add nothing to the logit.
     """
-    flags = ((x == 0) | (x == 1)).all(axis=0) & ~IS_COUNT
+    # x is rows × features; all others have an entry for each feature
+    is_flag = ((x == 0) | (x == 1)).all(axis=0) & ~IS_COUNT
     x = logarithmic(x)
     low, high = np.quantile(x, [0.005, 0.995], axis=0)
-    low, high = np.where(flags, 0.0, low), np.where(flags, 1.0, high)
-    clipped = np.clip(x, low, high)
-    mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
+    low[is_flag] = 0.0
+    high[is_flag] = 1.0
+    # narrower bounds for f9, f10 and f13
     parsed = list(PARSED)
-    spread = _PARSED_SPREAD * deviation
-    low[parsed], high[parsed] = (mean - spread)[parsed], (mean + spread)[parsed]
     clipped = np.clip(x, low, high)
-    mean, deviation = clipped.mean(axis=0), clipped.std(axis=0)
+    mean = clipped.mean(axis=0)
+    spread = _PARSED_SPREAD * clipped.std(axis=0)
+    low[parsed] = (mean - spread)[parsed]
+    high[parsed] = (mean + spread)[parsed]
+    clipped = np.clip(x, low, high)
+    mean = clipped.mean(axis=0)
+    deviation = clipped.std(axis=0)
     mean[parsed] = (low + high)[parsed] / 2
     return Scaling(mean, np.where(deviation > 1e-9, deviation, 1.0), low, high)
 
@@ -175,7 +182,7 @@ def check_row_count(rows: int) -> None:
         raise InputError(f"{rows} rows cannot teach an estimator; at least {MIN_ROWS} are needed")
 
 
-def cross_predict(
+def cross_val_predict(
     x: Array, targets: Array, start: LearnedEstimator | None = None, epochs: int | None = None
 ) -> Array:
     """d of every row, predicted by an estimator that was fitted to the other four fifths of the rows."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from odar.policy.equivalence import call_key, canonical, equivalent
+from odar.policy.equivalence import call_key, canonical_form, equivalent
 from odar.policy.quantities import concluding_number, numbers_in
 from odar.policy.similarity import SENTENCE_WORDS, word_overlap
 from odar.types import Candidate
@@ -277,11 +277,11 @@ def gives_answer(reply: str, answer: str) -> bool:
     ends = [sentences[0], sentences[-1]] if sentences else []
     if any(equivalent(place, answer) for place in (*_BOLD.findall(marked), *ends)):
         return True
-    kind = canonical(answer).kind
+    kind = canonical_form(answer).kind
     if kind == "number":  # "It is 4.": the only number of a sentence
         return any(len(found) == 1 and equivalent(found[0], answer) for found in map(numbers_in, ends))
     if kind == "choice":
-        letter = canonical(answer).value.upper()
+        letter = canonical_form(answer).value.upper()
         chosen = re.compile(rf"(?:\({letter}\)|\b{letter}[).:](?:\s|$)|(?:option|choice|answer|is)\s+{letter}\b)")
         return any(chosen.search(place) for place in ends)
     return kind in ("text", "date") and any(_contains_words(place, answer) for place in ends)

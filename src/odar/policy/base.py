@@ -88,12 +88,10 @@ class FixedPolicy(Policy):
 
     @property
     def name(self) -> str:
-        """The stages, joined by commas."""
         return ", ".join(map(str, self.stages))
 
     @property
     def opening(self) -> Decision | None:
-        """The first stage, if it is a single call."""
         first = self.stages[0]
         return Decision(first, FIXED, final=len(self.stages) == 1) if first.calls == 1 else None
 

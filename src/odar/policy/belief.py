@@ -1,7 +1,7 @@
 """Belief about the answers to a question: is the leading one right, and would another agent be right (SPEC 9.3)?
 
-An item response model, as exams are evaluated with. A question has a difficulty θ, of which d(x) and the looks of
-the answers tell a part. Given θ, in logits:
+This is an item response model, as used to evaluate exams. A question has a difficulty θ, of which d(x) and the
+signals of the answers (length, log-probability) explain a part. Given θ, in logits:
 
     P(an agent answers) = σ(a − θ)           a follows from the share of questions to which it gives an answer
     P(it knows the answer) = σ(s − θ)        s follows from its skill, the share to which it knows the answer
@@ -32,24 +32,24 @@ import numpy as np
 from odar.errors import InputError
 
 _STEPS = tuple(0.6 * step for step in range(-4, 5))
-_DENSITY = tuple(math.exp(-0.5 * node * node) for node in _STEPS)
-DENSITY = tuple(value / sum(_DENSITY) for value in _DENSITY)
-_SCALE = math.sqrt(sum(weight * node * node for node, weight in zip(_STEPS, DENSITY, strict=True)))
-NODES = tuple(node / _SCALE for node in _STEPS)
-"""Difficulties, in standard deviations, over which the model sums; `DENSITY` has their weights."""
+_DENSITIES = tuple(math.exp(-0.5 * node * node) for node in _STEPS)
+_WEIGHTS = tuple(density / sum(_DENSITIES) for density in _DENSITIES)
+_SCALE = math.sqrt(sum(weight * node * node for node, weight in zip(_STEPS, _WEIGHTS, strict=True)))
+QUADRATURE = tuple((node / _SCALE, weight) for node, weight in zip(_STEPS, _WEIGHTS, strict=True))
+"""Difficulties over which the model sums, in standard deviations, and their weights."""
 SKILL_RANGE = (0.02, 0.98)
 """Skills are clipped to this range, because their logits must be finite."""
-DEVIATION_OF_D = 0.19
+DIFFICULTY_DEVIATION = 0.19
 """Standard deviation of d(x) among questions."""
-LOOKS_ALIKE = 0.47
-"""Correlation between the ranks of two models' answers to a question by length, and by log-probability."""
-HARD_IS_LONG = 0.43
+SIGNAL_CORRELATION = 0.47
+"""Correlation between the ranks of two models' answers to a question, by length and by log-probability."""
+LENGTH_CORRELATION = 0.43
 """Correlation of d(x) with the rank of the length."""
-LEAST_SPREAD = 0.5
-"""Least standard deviation of the difficulty, in logits: no evidence tells it exactly."""
-LEAST_SILENT = 0.02
-"""Every agent may fail to answer, such as by reaching its limit of tokens."""
-EDGES = (1e-4, 1 - 1e-4)
+MIN_SPREAD = 0.5
+"""Minimum standard deviation of the difficulty, in logits: no evidence tells it exactly."""
+MIN_UNANSWERED = 0.02
+"""Minimum of `RatedAgent.unanswered`: every agent may fail to answer."""
+PROBABILITY_RANGE = (1e-4, 1 - 1e-4)
 """p and q are clipped to this range."""
 WEIGHTS = {
     "spread": "standard deviation of the difficulty of a question of which nothing is known, in logits",
@@ -74,13 +74,13 @@ WEIGHTS = {
 """The weights and what they mean."""
 TIE = 1e-9
 """Relative difference below which two answers are equally likely, because sums are rounded; the first one leads."""
-SHARES = ("lure_options", "lure_many", "trap", "lure_trap", "repeat_family", "repeat_agent", "repeat_seen")
+PROBABILITIES = ("lure_options", "lure_many", "trap", "lure_trap", "repeat_family", "repeat_agent", "repeat_seen")
 """Weights that are probabilities."""
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
-    """An agent as the belief sees it: how often it is right, and whose mistakes it shares.
+class RatedAgent:
+    """How often an agent is right, and whose mistakes it shares.
 
     Its models and prompts are in `odar.agents`.
     """
@@ -90,15 +90,15 @@ class Agent:
     """Share of questions to which it knows the answer; of those with options it is right on more, by guessing."""
     family: str
     """Family of its model."""
-    silent: Any = 0.0
+    unanswered: Any = 0.0
     """Share of questions to which it gives no answer, such as by reaching its limit of tokens."""
     by_kind: tuple[tuple[str, float], ...] = ()
     """Its skill on kinds of questions, if a calibration has measured it."""
 
-    def on(self, kind: str) -> Agent:
+    def on(self, kind: str) -> RatedAgent:
         """The agent with its skill on questions of a kind; itself if that is unknown.
 
-        >>> Agent("fast", 0.6, "gpt", by_kind=(("yes/no", 0.7),)).on("yes/no").skill
+        >>> RatedAgent("fast", 0.6, "gpt", by_kind=(("yes/no", 0.7),)).on("yes/no").skill
         0.7
         """
         return next((replace(self, skill=skill, by_kind=()) for name, skill in self.by_kind if name == kind), self)
@@ -106,9 +106,9 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """One answer as the belief sees it: length and log-probability are ranks (0 to 1) among the agent's answers."""
+    """The evidence of one answer; length and log-probability are ranks (0 to 1) among the agent's answers."""
 
-    agent: Agent
+    agent: RatedAgent
     group: Any
     """Number of the group of equal answers, from 0; −1 without an answer."""
     length: Any = None
@@ -139,7 +139,7 @@ class Belief:
     """The fitted weights; see `WEIGHTS` for what each means.
 
     >>> belief = Belief.load()
-    >>> fast, second = Agent("fast", 0.6, "gpt"), Agent("second", 0.6, "gemini")
+    >>> fast, second = RatedAgent("fast", 0.6, "gpt"), RatedAgent("second", 0.6, "gemini")
     >>> agree = belief.posterior(Evidence([Opinion(fast, 0), Opinion(second, 0)], plausible=10))
     >>> differ = belief.posterior(Evidence([Opinion(fast, 0), Opinion(second, 1)], plausible=10))
     >>> agree.p > 0.8 > 0.6 > differ.p
@@ -151,21 +151,21 @@ class Belief:
     def posterior(self, evidence: Evidence) -> Posterior:
         return Posterior(self, evidence)
 
-    def chances(self, agent: Agent, eases: Sequence[Any], looks: Any, guess: Any) -> list[tuple[Any, Any]]:
+    def chances(self, agent: RatedAgent, eases: Sequence[Any], shift: Any, guess: Any) -> list[tuple[Any, Any]]:
         """Probabilities that an agent answers, and that its answer is right, at each ease of a question.
 
         Args:
-            agent: the agent. Over all questions it gives an answer on 1 − `silent` and knows the answer on `skill`.
+            agent: over all questions, it gives an answer to 1 − `unanswered` and knows the answer to `skill`.
             eases: −θ, by which both logits are shifted.
-            looks: further shift of the second logit, by the looks of the answer.
+            shift: further shift of the second logit, such as `signal_shift`.
             guess: probability that a guess is right.
         """
         spread = self.weights["spread"]
         knows = _strength(agent.skill / (1 - self.weights["trap"]), spread)
-        answers = _strength(1 - np.maximum(agent.silent, LEAST_SILENT), spread)
+        answers = _strength(1 - np.maximum(agent.unanswered, MIN_UNANSWERED), spread)
         # σ(knows + ease) / σ(answers + ease), as odds
         ratio = _exp(np.minimum(knows - answers, -0.1))
-        factor = _exp(looks) / (1 - ratio)
+        factor = _exp(shift) / (1 - ratio)
         found = []
         for ease in eases:
             odds = (_exp(knows + ease) + ratio) * factor
@@ -173,7 +173,7 @@ class Belief:
         return found
 
     def repeats(
-        self, agent: Agent, earlier: Sequence[Opinion], saw_proposal: bool = False
+        self, agent: RatedAgent, earlier: Sequence[Opinion], saw_proposal: bool = False
     ) -> tuple[float, Sequence[int]]:
         """Probability that an agent repeats one of the earlier opinions, and the numbers of those it may repeat."""
         if not earlier:
@@ -185,7 +185,7 @@ class Belief:
         found = [i for i, each in enumerate(earlier) if each.agent.family == agent.family]
         return (self.weights["repeat_family"] if found else 0.0), found
 
-    def looks(self, opinion: Opinion) -> Any:
+    def signal_shift(self, opinion: Opinion) -> Any:
         """Shift of the logit that an opinion is right, by its length, log-probability and form."""
         weights = self.weights
         sure = weights["sure"] + opinion.direct * (weights["sure_direct"] - weights["sure"])
@@ -201,26 +201,28 @@ class Belief:
         return (1 - equal) / equal + 1e-6
 
     def ease(self, evidence: Evidence) -> tuple[Any, float]:
-        """Mean and standard deviation of −θ, given d(x) and the looks of all answers."""
+        """Mean and standard deviation of −θ, given d(x) and the signals of all answers."""
         weights = self.weights
         mean: Any = 0.0
         by_d = 0.0
         if evidence.difficulty is not None:
             mean = weights["hard"] * (evidence.difficulty - weights["usual"])
-            by_d = weights["hard"] * DEVIATION_OF_D
+            by_d = weights["hard"] * DIFFICULTY_DEVIATION
         explained = []
         for name, ranks in (
-            ("long_hard", [each.length for each in evidence.opinions]),
-            ("sure_easy", [each.logprob for each in evidence.opinions]),
+            ("long_hard", [opinion.length for opinion in evidence.opinions]),
+            ("sure_easy", [opinion.logprob for opinion in evidence.opinions]),
         ):
             known = [_centred(rank) for rank in ranks if rank is not None]
-            alike = 1 + (len(known) - 1) * LOOKS_ALIKE  # the best divisor to predict what the ranks have in common
+            alike = (
+                1 + (len(known) - 1) * SIGNAL_CORRELATION
+            )  # the best divisor to predict what the ranks have in common
             if known:
                 mean = mean + weights[name] * sum(known) / alike
             explained.append(weights[name] * math.sqrt(len(known) / alike / 3))  # a rank has the variance 1/3
         by_length, by_logprob = explained
-        variance = by_d**2 + by_length**2 + by_logprob**2 + 2 * HARD_IS_LONG * by_d * by_length
-        return mean, math.sqrt(max(weights["spread"] ** 2 - variance, LEAST_SPREAD**2))
+        variance = by_d**2 + by_length**2 + by_logprob**2 + 2 * LENGTH_CORRELATION * by_d * by_length
+        return mean, math.sqrt(max(weights["spread"] ** 2 - variance, MIN_SPREAD**2))
 
     def changed(self, weights: Mapping[str, Any], origin: str) -> Belief:
         """The belief with some other weights.
@@ -256,24 +258,28 @@ class Posterior:
         self._opinions = opinions = evidence.opinions
         self._guess = chance_level(evidence.plausible)
         ease, spread = belief.ease(evidence)
-        self._eases = [ease - spread * node for node in NODES]
-        # by difficulty: the density, given who answered at all; and for each opinion, the chance that it is right
-        self._density: list[Any] = list(DENSITY)
+        self._eases = [ease - spread * node for node, _ in QUADRATURE]
+        # of each opinion: its chance of being right at each difficulty; the probabilities that its agent repeats an
+        # earlier answer, and one that is equal to it; and for each earlier opinion, 1 if it is equal, else 0
         self._chances: list[list[Any]] = []
-        # for each opinion, the probability that its agent repeats an earlier answer in place of its own; that it
-        # repeats one which is equal to this one; and for each earlier opinion, 1 if the answers are equal, else 0
-        self._matches: list[tuple[float, Any, list[Any]]] = []
+        self._repeat: list[float] = []
+        self._repeat_equal: list[Any] = []
+        self._same: list[list[Any]] = []
+        # the density of each difficulty, given who answered at all
+        self._density: list[Any] = [weight for _, weight in QUADRATURE]
         for j, opinion in enumerate(opinions):
-            chances = belief.chances(opinion.agent, self._eases, belief.looks(opinion), self._guess)
+            chances = belief.chances(opinion.agent, self._eases, belief.signal_shift(opinion), self._guess)
             self._chances.append([right for _, right in chances])
-            silent = 1.0 * (opinion.group < 0)
+            silent = 1.0 * (opinion.group < 0)  # a factor of P(answers), or of 1 − P(answers) if it gave none
             self._density = [
-                w * (a + silent * (1 - 2 * a)) for w, (a, _) in zip(self._density, chances, strict=True)
+                density * (answers + silent * (1 - 2 * answers))
+                for density, (answers, _) in zip(self._density, chances, strict=True)
             ]
             repeat, earlier = belief.repeats(opinion.agent, opinions[:j], opinion.saw_proposal)
-            same = [_equal(opinion.group, each.group) for each in opinions[:j]]
-            echo = repeat * sum(same[i] for i in earlier) / max(len(earlier), 1)
-            self._matches.append((repeat, echo, same))
+            same = [_equal(opinion.group, other.group) for other in opinions[:j]]
+            self._repeat.append(repeat)
+            self._repeat_equal.append(repeat * sum(same[i] for i in earlier) / max(len(earlier), 1))
+            self._same.append(same)
         # the joint probability of all opinions with "this answer is right", at each difficulty; each answer counts
         # at the first opinion that gives it, and the first of equally likely ones leads
         variety = belief.variety(evidence.plausible)
@@ -283,7 +289,7 @@ class Posterior:
         total: Any = 0.0
         for h, opinion in enumerate(opinions):
             first: Any = 1.0 * (opinion.group >= 0)
-            for same_group in self._matches[h][2]:
+            for same_group in self._same[h]:
                 first = first * (1 - same_group)
             self._right.append([first * value for value in self._likelihoods(h, variety)])
             weight = sum(self._right[-1])
@@ -302,7 +308,7 @@ class Posterior:
         p = sigmoid(belief.weights["p_offset"] + logit(best * (1 - trap) / self._total))
         self.p: Any = p * (self.leader >= 0)
 
-    def q(self, agent: Agent) -> Any:
+    def q(self, agent: RatedAgent) -> Any:
         """Probability that this agent, asked independently, would be right."""
         weights = self._belief.weights
         chances = self._belief.chances(agent, self._eases, 0.0, self._guess)
@@ -329,13 +335,14 @@ class Posterior:
         """Yield for each opinion, if number `h` is right, P(this opinion, given those before it) as constant and
         slope of a line in P(right): it is a repetition, no answer, or an answer of its own."""
         wrong: Any = 0.0  # wrong answers so far
-        for opinion, (repeat, echo, same) in zip(self._opinions, self._matches, strict=True):
+        repeats = zip(self._repeat, self._repeat_equal, self._same, strict=True)
+        for opinion, (repeat, repeat_equal, same) in zip(self._opinions, repeats, strict=True):
             is_right: Any = 0.0 if h is None else _equal(opinion.group, self._opinions[h].group)
             answered = 1.0 * (opinion.group >= 0)
             choice = _next_wrong(sum(same), wrong, variety)
             own = (1 - repeat) * answered
             yield (
-                echo + own * (1 - is_right) * choice + (1 - answered),
+                repeat_equal + own * (1 - is_right) * choice + (1 - answered),
                 own * (is_right - (1 - is_right) * choice),
             )
             wrong = wrong + answered * (1 - is_right)
@@ -359,9 +366,9 @@ def _solve(share: Any, spread: float) -> Any:
     target = sigmoid(x)
     x = x * math.sqrt(1 + math.pi * spread**2 / 8)  # the logistic-normal approximation
     for _ in range(3):  # Newton's method
-        shares = [sigmoid(x - spread * node) for node in NODES]
-        mean: Any = sum(weight * share for weight, share in zip(DENSITY, shares, strict=True))
-        slope: Any = sum(weight * share * (1 - share) for weight, share in zip(DENSITY, shares, strict=True))
+        shares = [(sigmoid(x - spread * node), weight) for node, weight in QUADRATURE]
+        mean: Any = sum(weight * share for share, weight in shares)
+        slope: Any = sum(weight * share * (1 - share) for share, weight in shares)
         x = x - (mean - target) / slope
     return x
 
@@ -379,13 +386,13 @@ def chance_level(plausible: Any) -> Any:
     return options / (options * plausible + (1 - options))
 
 
-def without_guesses(right: Any, guess: Any, silent: Any = 0.0) -> Any:
+def without_guesses(right: Any, guess: Any, unanswered: Any = 0.0) -> Any:
     """Share of questions to which the answer is known, given the share that is right.
 
     >>> float(without_guesses(0.75, guess=0.5))
     0.5
     """
-    return np.maximum((right - guess * (1 - silent)) / (1 - guess), SKILL_RANGE[0])
+    return np.maximum((right - guess * (1 - unanswered)) / (1 - guess), SKILL_RANGE[0])
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -406,7 +413,7 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + _exp(-x))
 
 
-def logit(p: Any, ends: tuple[float, float] = EDGES) -> Any:
+def logit(p: Any, ends: tuple[float, float] = PROBABILITY_RANGE) -> Any:
     """Logit of a probability that is clipped to a range."""
     low, high = ends
     if isinstance(p, np.ndarray):

@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import combinations
 
 from odar.policy.base import Policy, Walk, stage_price
-from odar.policy.belief import Agent, Belief, Evidence, Posterior
+from odar.policy.belief import Belief, Evidence, Posterior, RatedAgent
 from odar.policy.cascade_values import Reached, Simulation, StageValues
 from odar.policy.kinds import Kind
 from odar.types import (
@@ -83,7 +83,7 @@ class CascadePolicy(Policy):
     """
 
     stages: tuple[Stage, ...]
-    agents: Mapping[str, Agent]
+    agents: Mapping[str, RatedAgent]
     belief: Belief
     max_samples: Mapping[str, int] = field(default_factory=dict)
     _simulations: dict[tuple[str, int], Simulation] = field(default_factory=dict, init=False, repr=False)
@@ -143,10 +143,11 @@ class CascadePolicy(Policy):
         price = stage_price(stage, plan)
         gain = worth + price / plan.value_usd - (p or 0.0)
         if p is not None and worth <= p:
-            return Decision(None, f"p = {p:.2f}: no further call is worth its price", False, p, q, price, gain)
+            reason = f"p = {p:.2f}: no further call is worth its price"
+            return Decision(None, reason, p=p, q=q, price_usd=price, gain=gain)
         reason = "first answer" if p is None else f"p = {p:.2f}, {reference} would be right with {q:.2f}"
         final = p is None and stage.calls == 1 and (best == numbers[-1] or best in values.stop_after)
-        return Decision(stage, reason, final, p, q, price, gain)
+        return Decision(stage, reason, final=final, p=p, q=q, price_usd=price, gain=gain)
 
     def _one_call(self, state: State, posterior: Posterior) -> Decision:
         """Ask the agent that is worth most, and then stop: no second opinion (SPEC 9.3b)."""
@@ -156,8 +157,8 @@ class CascadePolicy(Policy):
             return Decision(None, "one call is enough", p=None if open_ended else posterior.p)
         # the agent of a tool loop if it did not fail, else any that may answer alone
         usable = [agent for agent in plan.models if agent not in state.failed]
-        if plan.keep in usable:
-            usable = [plan.keep]
+        if plan.loop_agent in usable:
+            usable = [plan.loop_agent]
         calls = [Stage((Ask(agent, plan.n),)) for agent in usable]
         stages = [stage for stage in calls if self._may_ask(stage, state)]
         if not stages and not state.failed:  # the cheapest one, which fails with the limit named
@@ -169,7 +170,11 @@ class CascadePolicy(Policy):
             share = max(0.0, (plan.estimate.difficulty - EASY) / (1 - EASY))
             chances = {stage: 1 - share + share * q for stage, q in chances.items()}
         best = max(stages, key=lambda stage: chances[stage] * plan.value_usd - stage_price(stage, plan))
-        why = f"{plan.keep} began this tool loop" if best.asks[0].agent == plan.keep else f"{plan.kind}: one call"
+        why = (
+            f"{plan.loop_agent} began this tool loop"
+            if best.asks[0].agent == plan.loop_agent
+            else f"{plan.kind}: one call"
+        )
         return Decision(best, why, final=True, q=chances[best], price_usd=stage_price(best, plan))
 
     def walks(self, n: int = 1, max_path: Route | None = None) -> list[Walk]:
@@ -267,7 +272,7 @@ class CascadePolicy(Policy):
 def _is_single_answer(state: State) -> bool:
     """Whether the last stage was a single call, and its answer is the only one."""
     last = state.stages[-1]
-    return last.calls == 1 and [each.agent for each in state.candidates] == [last.asks[0].agent]
+    return last.calls == 1 and [candidate.agent for candidate in state.candidates] == [last.asks[0].agent]
 
 
 def _is_prose(candidate: Candidate) -> bool:
@@ -295,9 +300,9 @@ def within_samples(stages: Iterable[Stage], most: Mapping[str, int]) -> bool:
 @lru_cache(maxsize=256)
 def _reachable(stages: tuple[Stage, ...], samples: Iterable[tuple[str, int]]) -> tuple[Reached, ...]:
     """The states of a cascade, those with fewer stages first."""
-    subsets = (each for size in range(len(stages) + 1) for each in combinations(range(len(stages)), size))
+    subsets = (subset for size in range(len(stages) + 1) for subset in combinations(range(len(stages)), size))
     most = dict(samples)
-    return tuple(each for each in subsets if within_samples([stages[number] for number in each], most))
+    return tuple(subset for subset in subsets if within_samples([stages[number] for number in subset], most))
 
 
 @lru_cache(maxsize=256)

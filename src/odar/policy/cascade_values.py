@@ -25,14 +25,14 @@ import numpy as np
 
 from odar.policy.arrays import Array, Ints
 from odar.policy.belief import (
-    DEVIATION_OF_D,
-    HARD_IS_LONG,
-    LEAST_SPREAD,
-    LOOKS_ALIKE,
-    Agent,
+    DIFFICULTY_DEVIATION,
+    LENGTH_CORRELATION,
+    MIN_SPREAD,
+    SIGNAL_CORRELATION,
     Belief,
     Evidence,
     Opinion,
+    RatedAgent,
     chance_level,
 )
 
@@ -54,7 +54,7 @@ class Simulation:
 
     p: Mapping[Reached, Array]
     q: Mapping[Reached, Array]
-    alone: Sequence[Array]
+    prior_q: Sequence[Array]
     """q of the first agent of each stage before any answer: the mean of p after asking it alone."""
     difficulty: Array
     """d(x) of the questions."""
@@ -65,7 +65,7 @@ class Simulation:
     def run(
         cls,
         belief: Belief,
-        stages: Sequence[Sequence[Agent]],
+        stages: Sequence[Sequence[RatedAgent]],
         plausible: int = 0,
         possible: Iterable[Reached] | None = None,
     ) -> Simulation:
@@ -81,10 +81,11 @@ class Simulation:
         opinions, difficulty = draw_answers(belief, agents, plausible, QUESTIONS)
         drawn = iter(opinions)
         by_stage = [[next(drawn) for _ in stage] for stage in stages]
-        every = range(len(stages))
         p: dict[Reached, Array] = {}
         q: dict[Reached, Array] = {}
-        for reached in possible or [each for count in range(len(every) + 1) for each in combinations(every, count)]:
+        numbers = range(len(stages))
+        subsets = (subset for count in range(len(stages) + 1) for subset in combinations(numbers, count))
+        for reached in possible or subsets:
             seen = [opinion for number in reached for opinion in by_stage[number]]
             posterior = belief.posterior(Evidence(seen, plausible, difficulty))
             p[reached] = np.broadcast_to(posterior.p, QUESTIONS)
@@ -96,7 +97,7 @@ class Simulation:
     def following(self, reached: Reached) -> list[int]:
         """Numbers of the stages that can follow a state."""
         after = reached[-1] + 1 if reached else 0
-        return [number for number in range(after, len(self.alone)) if (*reached, number) in self.p]
+        return [number for number in range(after, len(self.prior_q)) if (*reached, number) in self.p]
 
     def similar(self, reached: Reached, p: float | None, q: float) -> Ints:
         """Numbers of the questions with the nearest p and q in a state; p is None before any answer."""
@@ -105,22 +106,24 @@ class Simulation:
 
 
 def draw_answers(
-    belief: Belief, agents: Sequence[Agent], plausible: int = 0, size: int = QUESTIONS, seed: int = 42
+    belief: Belief, agents: Sequence[RatedAgent], plausible: int = 0, size: int = QUESTIONS, seed: int = 42
 ) -> tuple[list[Opinion], Array]:
-    """Draw the answers of agents to questions from a belief, group 0 being right; and d(x) of the questions."""
+    """Draw the answers of agents to questions from a belief (group 0 is right), and d(x) of the questions."""
     rng = np.random.default_rng(seed)
     weights = belief.weights
-    # looks that the answers to a question share: of length and of log-probability
-    looks = rng.standard_normal((2, size))
-    rank = HARD_IS_LONG / math.sqrt(LOOKS_ALIKE)
+    # what the answers to a question have in common in length and log-probability: (2, questions)
+    common = rng.standard_normal((2, size))
+    # d(x), which correlates with the length
+    correlation = LENGTH_CORRELATION / math.sqrt(SIGNAL_CORRELATION)
     noise = rng.standard_normal(size)
-    difficulty = weights["usual"] + DEVIATION_OF_D * (rank * looks[0] + math.sqrt(1 - rank**2) * noise)
-    # the rank of one answer tells a part of what the looks of a question tell about its difficulty
-    scale = math.sqrt(1 / 3 / LOOKS_ALIKE)
-    told = scale * (weights["long_hard"] * looks[0] + weights["sure_easy"] * looks[1])
-    ease = weights["hard"] * (difficulty - weights["usual"]) + told
-    rest = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), LEAST_SPREAD**2))
-    ease = ease - rest * rng.standard_normal(size)
+    deviations = correlation * common[0] + math.sqrt(1 - correlation**2) * noise
+    difficulty = weights["usual"] + DIFFICULTY_DEVIATION * deviations
+    # −θ: a part that d(x) and the signals explain, and an unexplained rest
+    scale = math.sqrt(1 / 3 / SIGNAL_CORRELATION)
+    by_signals = scale * (weights["long_hard"] * common[0] + weights["sure_easy"] * common[1])
+    ease = weights["hard"] * (difficulty - weights["usual"]) + by_signals
+    unexplained = math.sqrt(max(weights["spread"] ** 2 - float(ease.var()), MIN_SPREAD**2))
+    ease = ease - unexplained * rng.standard_normal(size)
     trap = rng.random(size) < weights["trap"]
     equal = np.where(trap, weights["lure_trap"], 1 / (1 + belief.variety(plausible)))
     variety = (1 - equal) / equal
@@ -128,21 +131,21 @@ def draw_answers(
 
     opinions: list[Opinion] = []
     for agent in agents:
-        # how the answer looks
+        # the signals of the answer
         length, logprob = (
-            _normal_rank(math.sqrt(LOOKS_ALIKE) * shared + math.sqrt(1 - LOOKS_ALIKE) * own)
-            for shared, own in zip(looks, rng.standard_normal((2, size)), strict=True)
+            _normal_rank(math.sqrt(SIGNAL_CORRELATION) * shared + math.sqrt(1 - SIGNAL_CORRELATION) * own)
+            for shared, own in zip(common, rng.standard_normal((2, size)), strict=True)
         )
         opinion = Opinion(agent, np.zeros(size, dtype=np.int64), length, logprob)
         # an answer of its own
-        answers, right = belief.chances(agent, [ease], belief.looks(opinion), guess)[0]
+        answers, right = belief.chances(agent, [ease], belief.signal_shift(opinion), guess)[0]
         is_right = (rng.random(size) < right) & ~trap
         group = np.where(is_right, 0, _draw_wrong(rng, opinions, variety))
         # or that of an earlier opinion, or none
         repeat, earlier = belief.repeats(agent, opinions)
         if earlier:
             choice = rng.choice(np.array(earlier), size)
-            said = np.array([each.group for each in opinions])[choice, np.arange(size)]
+            said = np.array([other.group for other in opinions])[choice, np.arange(size)]
             group = np.where((rng.random(size) < repeat) & (said >= 0), said, group)
         group = np.where(rng.random(size) < answers, group, -1)
         opinions.append(replace(opinion, group=group))
@@ -155,7 +158,7 @@ def _draw_wrong(rng: np.random.Generator, opinions: Sequence[Opinion], variety: 
     new = np.full(size, len(opinions) + 1)
     if not opinions:
         return new
-    said = np.array([each.group for each in opinions])  # (opinions, questions)
+    said = np.array([opinion.group for opinion in opinions])  # (opinions, questions)
     wrong = said > 0
     chosen = np.argmax(rng.random(said.shape) * wrong, axis=0)  # (questions,)
     count = wrong.sum(axis=0)
@@ -196,19 +199,21 @@ class StageValues:
             change = q_then - q
             start = slice(size)
             known = p >= NO_ANSWER
-            early = [change[start], simulation.p[then[0]] - simulation.alone[number]]
+            early = [change[start], simulation.p[then[0]] - simulation.prior_q[number]]
             late = [change[known]]
             if simulation.several_answers:
-                early, late = _centred(early), _centred(late)
+                early = _centred(early)
+                late = _centred(late)
             values.without_answer[number] = _fitted(_terms_of_q(q[start]), after[start], early)
             values.with_answer[number] = _fitted(_terms_of_both(p[known], q[known]), after[known], late)
         alone = {reached: p for reached, p in simulation.p.items() if len(reached) == 1}
         stop = [reached[0] for reached, p in alone.items() if (values.of_state(reached) <= p)[p >= NO_ANSWER].all()]
         return replace(values, stop_after=frozenset(stop))
 
-    def worths(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
+    def net_values(self, numbers: Iterable[int], p: Any, q: Any) -> list[Any]:
         """Values of asking these stages, less their prices; p and q are numbers, or arrays over many questions."""
-        terms_of_q, terms_of_both = _terms_of_q(q), _terms_of_both(p, q)
+        terms_of_q = _terms_of_q(q)
+        terms_of_both = _terms_of_both(p, q)
         found: list[Any] = []
         for number in numbers:
             without = _dot(self.without_answer[number], terms_of_q)
@@ -221,12 +226,13 @@ class StageValues:
 
         A later stage must be worth clearly more than an earlier one.
         """
-        worths = self.worths(numbers, p, q)
+        net_values = self.net_values(numbers, p, q)
         best: Any = numbers[0] + 0 * (p > 1)  # of the shape of p
-        highest = worths[0]
-        for number, worth in zip(numbers[1:], worths[1:], strict=True):
+        highest = net_values[0]
+        for number, worth in zip(numbers[1:], net_values[1:], strict=True):
             better = worth > highest + MARGIN
-            best, highest = _where(better, number, best), _where(better, worth, highest)
+            best = _where(better, number, best)
+            highest = _where(better, worth, highest)
         return best, highest
 
     def next_stage(self, numbers: Sequence[int], p: Any, q: Any) -> Any:
@@ -246,8 +252,8 @@ class StageValues:
     def of_state(self, reached: Reached) -> Array:
         """The value of a state for each question: that of stopping, or of the best stage that can follow."""
         p = self.simulation.p[reached]
-        worths = self.worths(self.simulation.following(reached), p, self.simulation.q[reached])
-        return np.asarray(np.maximum.reduce([p, *worths]))
+        net_values = self.net_values(self.simulation.following(reached), p, self.simulation.q[reached])
+        return np.asarray(np.maximum.reduce([p, *net_values]))
 
     def later_stages(self, reached: Reached, questions: Ints) -> Counter[int]:
         """How many of these questions ask each of the stages that can follow a state, now or later."""
@@ -266,13 +272,13 @@ class StageValues:
     @cached_property
     def thresholds(self) -> list[str]:
         """When each stage is asked, in words, for the q that is usual at each d(x) or p."""
-        simulation, names = self.simulation, self.names
+        simulation = self.simulation
         order = np.argsort(simulation.difficulty)
         difficulty = np.linspace(0, 1, 101)
         q = np.interp(difficulty, simulation.difficulty[order], simulation.q[()][order])
         choice = self.next_stage(simulation.following(()), None, q)
-        lines = ["start with " + _ranges("d", difficulty, choice, names)]
-        for after in range(1, len(names)):
+        lines = ["start with " + _ranges("d", difficulty, choice, self.names)]
+        for after in range(1, len(self.names)):
             reached = [state for state in simulation.p if state and state[-1] == after - 1]
             found = np.concatenate([simulation.p[state] for state in reached])
             usual = np.polyfit(found, np.concatenate([simulation.q[state] for state in reached]), 1)
@@ -280,7 +286,7 @@ class StageValues:
             p = np.arange(max(0.01, lowest), 1.0, 0.01)
             possible = sorted({number for state in reached for number in simulation.following(state)})
             choice = self.next_stage(possible, p, np.clip(np.polyval(usual, p), 0, 1))
-            lines.append(f"after {names[after - 1]}: " + _ranges("p", p, choice, names))
+            lines.append(f"after {self.names[after - 1]}: " + _ranges("p", p, choice, self.names))
         return lines
 
 
@@ -306,10 +312,8 @@ def _dot(coefficients: Sequence[float], terms: Sequence[Any]) -> Any:
     return sum(map(mul, coefficients, terms))
 
 
-# for numbers without numpy, which takes thirty times as long
-
-
 def _where(condition: Any, then: Any, otherwise: Any) -> Any:
+    """`np.where`; numpy takes thirty times as long for a number."""
     if isinstance(condition, np.ndarray):
         return np.where(condition, then, otherwise)
     return then if condition else otherwise
@@ -328,7 +332,7 @@ def _fitted(terms: Sequence[Array], target: Array, noise: Sequence[Array]) -> tu
 
 
 def _centred(values: Sequence[Array]) -> list[Array]:
-    return [each - each.mean() if len(each) else each for each in values]
+    return [column - column.mean() if len(column) else column for column in values]
 
 
 def _normal_rank(x: Array) -> Array:

@@ -136,5 +136,4 @@ class TargetState:
         return self.total / self.questions if self.questions else None
 
     def __add__(self, other: TargetState) -> TargetState:
-        questions = self.questions + other.questions
-        return TargetState(questions, self.total + other.total, self.debt + other.debt)
+        return TargetState(self.questions + other.questions, self.total + other.total, self.debt + other.debt)

@@ -1,4 +1,4 @@
-"""What the log-probabilities of a candidate's tokens say: its free energy E + λ·V, raw and aligned between models
+"""Numbers from the log-probabilities of a candidate's tokens: its free energy E + λ·V, raw and aligned
 (SPEC 5.1-5.5), and the confidences that other fusion rules compare."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Alignment:
         return (value - self.mean) / self.deviation
 
 
-def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment | None) -> Energy | None:
+def measure_energy(tokens: Sequence[Token], varentropy_weight: float, alignment: Alignment | None) -> Energy | None:
     """The free energy of a candidate's tokens, or None if they have no characters.
 
     E = −Σ ℓ_t / characters (SPEC 5.1). Control tokens are ignored; format scaffolding counts for E but not
@@ -59,18 +59,17 @@ def measure_energy(tokens: Sequence[Token], weight: float, alignment: Alignment 
     if not characters:
         return None
     energy = -math.fsum(logprobs) / characters
-    variance = varentropy(content)
-    return free_energy(energy, variance, weight, alignment)
+    return free_energy(energy, varentropy(content), varentropy_weight, alignment)
 
 
-def free_energy(energy: float, variance: float, weight: float, alignment: Alignment | None = None) -> Energy:
+def free_energy(energy: float, varentropy: float, varentropy_weight: float, alignment: Alignment | None) -> Energy:
     """F = E + λ·V (SPEC 5.3), and F̃ if μ and σ are known.
 
-    >>> round(free_energy(0.18, 0.025, weight=0.1).free_energy, 4)
+    >>> round(free_energy(0.18, 0.025, varentropy_weight=0.1, alignment=None).free_energy, 4)
     0.1825
     """
-    raw = energy + weight * variance
-    return Energy(energy, variance, raw, alignment.align(raw) if alignment else None)
+    raw = energy + varentropy_weight * varentropy
+    return Energy(energy, varentropy, raw, alignment.align(raw) if alignment else None)
 
 
 _SCAFFOLD = re.compile(
@@ -104,8 +103,8 @@ def scaffold_mask(texts: Sequence[str]) -> list[bool]:
 
 def missing_share(figures: Collection[TokenFigures]) -> float:
     """The share of tokens of all candidates that have no log-probability (SPEC 5.6)."""
-    total = sum(each.total for each in figures)
-    return sum(each.missing for each in figures) / total if total else 1.0
+    total = sum(counts.total for counts in figures)
+    return sum(counts.missing for counts in figures) / total if total else 1.0
 
 
 def token_figures(candidate: Candidate) -> TokenFigures:

@@ -1,8 +1,8 @@
 """Equality of final answers: numbers, choices, yes and no, LaTeX, lists, sets, dates, words, tool calls.
 
-`canonical` maps every string to a form; two answers are equal if their forms are. `group_answers` partitions a set
-of answers, in which "42" also equals "42 km" if no other unit occurs. Both accept any string, raise no exception
-and use no symbolic algebra.
+`canonical_form` maps every string to a form; two answers are equal if their forms are. `group_answers` partitions a
+set of answers, in which "42" also equals "42 km" if no other unit occurs. Both accept any string, never raise an
+exception and use no symbolic algebra.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ _ASSIGNMENT = re.compile(r"[a-z](?:_\w)? ?= ?(?=[^=])")
 _ARTICLE = re.compile(r"^(?:the|an?) ")
 
 
-def canonical(answer: str) -> Form:
+def canonical_form(answer: str) -> Form:
     """The form in which equal answers are equal.
 
-    >>> canonical("1,000") == canonical("1000.0") == canonical("10^3")
+    >>> canonical_form("1,000") == canonical_form("1000.0") == canonical_form("10^3")
     True
-    >>> canonical("50%") == canonical("1/2")
+    >>> canonical_form("50%") == canonical_form("1/2")
     False
-    >>> canonical("(B)") == canonical("b.")
+    >>> canonical_form("(B)") == canonical_form("b.")
     True
     """
     if len(answer) > MAX_CHARACTERS:  # not cached: it can have megabytes
@@ -114,7 +114,7 @@ def group_answers(answers: Sequence[str]) -> list[int]:
     >>> group_answers(["18", "She sells 9 eggs for $2 each, so she makes 9 * 2 = 18 dollars."])
     [0, 0]
     """
-    forms = [canonical(answer) for answer in answers]
+    forms = [canonical_form(answer) for answer in answers]
     if any(form.kind == "number" for form in forms):
         for i, answer in enumerate(answers):
             if forms[i].kind in ("text", "formula") and (number := concluding_number(answer)) is not None:
@@ -218,7 +218,7 @@ def _floats_to_ints(value: Any) -> Any:
         case dict():
             return {key: _floats_to_ints(each) for key, each in value.items()}
         case list():
-            return [_floats_to_ints(each) for each in value]
+            return [_floats_to_ints(item) for item in value]
         case float() if value.is_integer():
             return int(value)
     return value

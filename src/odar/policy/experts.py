@@ -52,7 +52,7 @@ def route_expert(query: Query) -> tuple[Expert, str]:
         if found - everyday or (found and context is not None and context.search(text)):
             hits.append((expert, found))
     if hits:
-        expert, most = max(hits, key=lambda each: len(each[1]))  # the first of equals
+        expert, most = max(hits, key=lambda hit: len(hit[1]))  # the first of equals
         return expert, "keywords: " + ", ".join(sorted(most)[:5])
     for expert, name, pattern in questions:
         if pattern.search(text):
@@ -97,8 +97,8 @@ def route_model(
     >>> route_model([plain, better], Expert.CODE, images=False).name
     'plain'
     """
-    seeing = [card for card in cards if card.images or not images] or list(cards[:1])
-    suitable = [card for card in seeing if card.context is None or tokens < card.context] or seeing
+    with_vision = [card for card in cards if card.images or not images] or list(cards[:1])
+    suitable = [card for card in with_vision if card.context is None or tokens < card.context] or with_vision
     chosen = suitable[0]
     for card in (card for card in suitable[1:] if card.name not in fallbacks):
         score, best = card.scores.get(expert), chosen.scores.get(expert)
@@ -108,10 +108,7 @@ def route_model(
 
 
 def assign(
-    query: Query,
-    cards: Mapping[str, Sequence[ModelCard]],
-    *,
-    fallbacks: Collection[str] = (),
+    query: Query, cards: Mapping[str, Sequence[ModelCard]], *, fallbacks: Collection[str] = ()
 ) -> Assignment:
     """The expert, and the model of each agent that can answer the query.
 
@@ -129,5 +126,5 @@ def assign(
         agent: route_model(each, expert, images=images, tokens=tokens, fallbacks=fallbacks)
         for agent, each in cards.items()
     }
-    seeing = {agent: card for agent, card in chosen.items() if card.images or not images} or chosen
-    return Assignment(expert, cue, {agent: card.name for agent, card in seeing.items()})
+    usable = {agent: card for agent, card in chosen.items() if card.images or not images} or chosen
+    return Assignment(expert, cue, {agent: card.name for agent, card in usable.items()})

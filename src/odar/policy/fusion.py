@@ -16,7 +16,7 @@ from odar.policy.arrays import Array
 from odar.policy.energy import missing_share, token_figures
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion_rules import RULES, Ballot, answer_energies, majority, same_answer, winner
-from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical
+from odar.policy.similarity import are_free_text, asks_for_choice, is_free_text, lexical_similarity
 from odar.types import CHEAP_AGENTS, Candidate, Step, Verdict
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ class Fusion:
         if any(candidate.tool_calls for candidate in candidates):
             return None
         # a text that should have stated an answer and did not is not free text
-        if not are_free_text([each.stated and is_free_text(each.answer) for each in candidates]):
+        if not are_free_text([candidate.stated and is_free_text(candidate.answer) for candidate in candidates]):
             return None
         groups = np.array(group_candidates(candidates))
-        return np.maximum(same_answer(groups), lexical([candidate.answer for candidate in candidates]))
+        return np.maximum(same_answer(groups), lexical_similarity([candidate.answer for candidate in candidates]))
 
     def _choose(self, candidates: Sequence[Candidate], order: Sequence[int], question: str) -> Verdict:
         """The winner of the eligible candidates, whose numbers are `order`."""
@@ -109,19 +109,18 @@ class Fusion:
         numbers = list(scored)
         voters = [candidates[i] for i in numbers]
         unaligned = sorted({candidates[i].model for i, energy in scored.items() if energy.aligned is None})
-        free_energies = [each.aligned for each in scored.values()]
+        free_energies = [energy.aligned for energy in scored.values()]
         if unaligned:
-            free_energies = [each.free_energy for each in scored.values()]
+            free_energies = [energy.free_energy for energy in scored.values()]
         ballot = Ballot(
-            np.array(free_energies),
-            np.array(group_candidates(voters), dtype=np.int64),
-            np.array([self.skills.get((each.model, each.step), 1.0) for each in voters]),
-            self.beta,
-            self.free_text_similarity(voters, question),
-            *(
-                np.array([getattr(figures[i], name) or 0.0 for i in numbers])
-                for name in ("mean_logprob", "mean_probability", "lowest_window")
-            ),
+            free_energy=np.array(free_energies),
+            groups=np.array(group_candidates(voters), dtype=np.int64),
+            skills=np.array([self.skills.get((voter.model, voter.step), 1.0) for voter in voters]),
+            beta=self.beta,
+            similarity=self.free_text_similarity(voters, question),
+            mean_logprob=np.array([figures[i].mean_logprob or 0.0 for i in numbers]),
+            mean_probability=np.array([figures[i].mean_probability or 0.0 for i in numbers]),
+            lowest_window=np.array([figures[i].lowest_window or 0.0 for i in numbers]),
         )
         keys = RULES[self.rule](ballot)
         first = winner(keys)
@@ -174,16 +173,17 @@ class Fusion:
         votes = ballot.s @ ballot.skills
         judgment = candidates[first].judgment
         if len(voters) > 1 and similarity is not None:
-            rule, how = "agreement", "the most similar to the others" + self._similarity_note(similarity)
+            reason = "the most similar to the others" + self._similarity_note(similarity)
         elif len(voters) > 1:
-            rule, how = "agreement", f"{votes.max():.0f} of {len(voters)} agree"
+            reason = f"{votes.max():.0f} of {len(voters)} agree"
         elif judgment is not None:
-            rule, how = "judgment", f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
+            reason = f"the verifier says {'CORRECT' if judgment else 'INCORRECT'}"
         else:
-            rule, how = "slow", "the slow answer"
+            reason = "the slow answer"
+        rule = "agreement" if len(voters) > 1 else "slow" if judgment is None else "judgment"
         weights = np.zeros(len(candidates))
         weights[voters] = votes / len(voters)
-        return Verdict(first, rule, f"{why}; {how}", tuple(weights.tolist()))
+        return Verdict(first, rule, f"{why}; {reason}", tuple(weights.tolist()))
 
 
 def eligible(candidates: Sequence[Candidate]) -> list[int]:

@@ -80,7 +80,9 @@ def _text_kind(core: CoreQuestion) -> RequestKind:
     if core.options:
         words = {option.strip(" .").lower() for option in core.options}
         return _YES_NO if words in _OPPOSITES else RequestKind(Kind.CHOICE, len(core.options))
-    demanded = _demanded_kind(core.demands.lower())
+    cues = _cues()
+    demands = core.demands.lower()
+    demanded = next((kind for name, kind in _DEMANDS if cues[name].search(demands)), None)
     if demanded is not None and demanded is not _SHORT:
         return demanded
     text = core.text.strip()
@@ -90,7 +92,6 @@ def _text_kind(core: CoreQuestion) -> RequestKind:
     if demanded is not None or core.examples:
         found = _question_kind(text) or _task_kind(text)
         return _SHORT if found is _OPEN_ENDED else found
-    cues = _cues()
     if cues["small_talk"].fullmatch(text) or cues["long_form"].search(text):
         return _OPEN_ENDED
     if cues["open_first"].match(text) and not cues["exact_task"].search(text):
@@ -119,13 +120,7 @@ _DEMANDS = (
     ("letter", RequestKind(Kind.CHOICE)),
     ("exact_word", _SHORT),
 )
-"""Cues in demands, in the order in which they count."""
-
-
-def _demanded_kind(demands: str) -> RequestKind | None:
-    """The kind that demands on the answer's form imply; `_SHORT` for an exact form that they do not name."""
-    cues = _cues()
-    return next((kind for name, kind in _DEMANDS if cues[name].search(demands)), None)
+"""Cues in demands, in the order in which they count; `_SHORT` stands for an exact form that they do not name."""
 
 
 def _question_kind(text: str) -> RequestKind | None:
@@ -148,6 +143,7 @@ def _question_kind(text: str) -> RequestKind | None:
 def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
     """The kind of a question of one sentence, the last one of `text`."""
     cues = _cues()
+    # questions without an interrogative, or in another language
     personal = len(text) > _PERSONAL_LENGTH and cues["personal"].search(text)
     if cues["asks_for_help"].match(sentence):
         return _OPEN_ENDED
@@ -163,6 +159,7 @@ def _sentence_kind(sentence: str, text: str) -> RequestKind | None:
         return _YES_NO
     if asked is None:
         return None
+    # questions with one: a number, advice, a fact, or one of two
     if "difference" in sentence and cues["two_numbers"].search(text):
         return _NUMBER
     advice = cues["asks_open"].match(sentence, asked.start()) or cues["asks_for_advice"].search(sentence)
@@ -225,7 +222,6 @@ _PARTS = ("polite", "no_request", "open_verbs", "open_phrases", "exact_verbs", "
 
 @cache
 def _cues() -> dict[str, re.Pattern[str]]:
-    """The patterns of kinds.toml."""
     tree = tomllib.loads(resources.files("odar.policy").joinpath("kinds.toml").read_text(encoding="utf-8"))
     lists = {name: "|".join(alternatives) for name, alternatives in tree.items()}
     for inner in ("auxiliary", "formula"):

@@ -58,13 +58,13 @@ class PaperPolicy(Policy):
 
     @property
     def opening(self) -> Decision:
-        """The fast call, with which every path begins."""
         return Decision(Stage((Ask(FAST),)), "every path begins with it")
 
     def choose_path(self, plan: Plan) -> tuple[Route, str]:
-        """The path, and the reason."""
+        """The path, no longer than the plan allows, and the reason."""
         if self.forced is not None:
-            path, reason = self.forced, "asked for by the caller"
+            path = self.forced
+            reason = "asked for by the caller"
         else:
             path, reason = self.path_by_difficulty(plan.estimate.difficulty, plan.assignment.expert)
         if plan.max_path is not None and PATHS.index(path) > PATHS.index(plan.max_path):
@@ -92,8 +92,8 @@ class PaperPolicy(Policy):
         path, reason = self.choose_path(plan)
         asked = len(state.stages)
         if not {FAST, SLOW} <= plan.models.keys():  # one of the two cannot see the images, or neither can
-            able = [agent for agent in (FAST, SLOW, *plan.models) if agent in plan.models]
-            stage = Stage((Ask(able[0], plan.n),))
+            usable = [agent for agent in (FAST, SLOW, *plan.models) if agent in plan.models]
+            stage = Stage((Ask(usable[0], plan.n),))
             return Decision(None, STOP) if asked else Decision(stage, reason, final=plan.n == 1)
         walk = self._walk(path, plan.n)
         if asked == 0 or (asked < len(walk) and state.candidates):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from odar.errors import InputError
 from odar.policy.base import FixedPolicy, Policy
-from odar.policy.belief import Agent
+from odar.policy.belief import RatedAgent
 from odar.policy.cascade import CascadePolicy, default_stages
 from odar.policy.paper import PaperPolicy
 from odar.types import CHEAP_AGENTS, DIRECT, SLOW, Ask, Route, Stage, Step
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 CHEAP_SKILL, STRONG_SKILL = 0.45, 0.77
-"""Skill of an agent about which only its price is known."""
+"""Skills of agents about which only the price is known."""
 VENDORS_CHEAP_SKILL = 0.62
 """Median skill of ten cheap models of vendors on MMLU-Pro; small open models have less."""
 
@@ -38,7 +38,7 @@ def forced_policy(settings: Settings, path: Route | str | None, model: str | Non
 def choose_policy(
     settings: Settings,
     calibration: Calibration,
-    agents: Mapping[str, Agent],
+    agents: Mapping[str, RatedAgent],
     skills: Sequence[float] = (),
     prefer_cascade: bool = False,
 ) -> Policy:
@@ -64,13 +64,10 @@ def choose_policy(
     return CascadePolicy(stages, agents, calibration.load_belief(), dict.fromkeys(agents, most))
 
 
-def agents_of(
+def rate_agents(
     settings: Settings, calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
-) -> dict[str, Agent]:
-    """The agents as the belief sees them.
-
-    The skill of each is the accuracy of the calibration, else the mean of the catalogue's scores, else a default.
-    """
+) -> dict[str, RatedAgent]:
+    """All agents; the skill of each was measured by the calibration, else it is its mean score, else a default."""
     agents = {}
     for name in settings.agent_names:
         card = settings.card(settings.agent(name).model)
@@ -80,8 +77,8 @@ def agents_of(
             scores = card.scores.values()
             skill = sum(scores) / len(scores) if scores else _default_skill(name, card, settings)
         by_kind = (known.accuracy_by_kind or {}) if known is not None else {}
-        silent = 0.0 if known is None else known.unanswered
-        agents[name] = Agent(name, skill, card.model_family, silent, tuple(by_kind.items()))
+        unanswered = 0.0 if known is None else known.unanswered
+        agents[name] = RatedAgent(name, skill, card.model_family, unanswered, tuple(by_kind.items()))
     return agents
 
 

@@ -96,15 +96,16 @@ def _plain(match: re.Match[str]) -> Fraction:
 
 
 def _power(match: re.Match[str]) -> Fraction | None:
-    base, exponent = _decimal(match["base"]), int(match["exponent"])
+    base = _decimal(match["base"])
+    exponent = int(match["exponent"])
     if base == 0 and exponent < 0:
         return None
     return _decimal(match["factor"] or "1") * base**exponent
 
 
 def _ratio(match: re.Match[str]) -> Fraction | None:
-    over, under = _decimal(match["over"]), _decimal(match["under"])
-    return None if under == 0 else int(match["whole"] or 0) + over / under
+    under = _decimal(match["under"])
+    return None if under == 0 else int(match["whole"] or 0) + _decimal(match["over"]) / under
 
 
 def _decimal(text: str) -> Fraction:

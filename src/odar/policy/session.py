@@ -28,7 +28,7 @@ class Session:
     """The model of each agent, which a conversation keeps."""
     requests: int = 0
     switches: int = 0
-    read: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    cached: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     """Number of tokens in the cache of each agent's model, and the time of its last call."""
     prefix: bytes = b""
     """The caller's digest of the conversation so far: another one is not in the caches."""
@@ -45,7 +45,7 @@ class Session:
         tokens = query.estimated_tokens
         cached = {
             agent: min(count, tokens)
-            for agent, (count, at) in self.read.items()
+            for agent, (count, at) in self.cached.items()
             if before == self.prefix and now - at < CACHE_S
         }
         in_tool_loop = self.requests > 0 and query.messages[-1].role == "tool"
@@ -86,10 +86,10 @@ class SessionRequest:
         Providers keep every prompt in their cache; `explicit` ones only what they say they read from it or wrote.
         """
         use = trace.plan.session or self.use()
-        read = dict(self.session.read)
+        cached = dict(self.session.cached)
         for call in trace.calls:
             if not call.failed:
                 usage = call.usage
                 kept = (usage.cached or 0) + (usage.written or 0)
-                read[call.agent] = (kept if call.provider in explicit else usage.input or self.tokens, now)
-        return Session(use.agent, dict(trace.plan.models), use.requests, use.switches, read, self.prefix, now)
+                cached[call.agent] = (kept if call.provider in explicit else usage.input or self.tokens, now)
+        return Session(use.agent, dict(trace.plan.models), use.requests, use.switches, cached, self.prefix, now)

@@ -1,4 +1,4 @@
-"""Signals of a fast answer, and their ranks within that model's own answers (SPEC 5.11).
+"""Signals of an answer, and their ranks among the answers of the same model (SPEC 5.11).
 
 Log-probabilities and lengths differ more between models than between right and wrong answers of one model, and they
 are skewed. Their ranks among the model's own answers are comparable between models and need no labels. Ranks come
@@ -57,7 +57,7 @@ _CHOICE = re.compile(r"[\s(*]*([A-Z]|yes|no|true|false)(?=[).:,;*\n]|$)", re.IGN
 
 @dataclass(frozen=True, slots=True)
 class AnswerSignals:
-    """Signals of one fast answer; None if unknown."""
+    """Signals of one answer; None if unknown."""
 
     kind: AnswerKind
     stated: bool
@@ -165,7 +165,7 @@ def answer_signals(candidate: Candidate) -> AnswerSignals:
         stated=candidate.stated,
         length=float(len(candidate.text)),
         mean_logprob=math.fsum(logprobs) / len(logprobs) if logprobs else None,
-        # The sum over a tool call depends mostly on the length of its arguments.
+        # the sum over a tool call depends mostly on the length of its arguments.
         answer_logprob=None if candidate.tool_calls else answer_logprob(candidate.tokens, candidate.answer),
         finished=not cut_off
         and (candidate.stated or bool(candidate.answer.strip()))

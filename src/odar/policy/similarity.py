@@ -19,7 +19,7 @@ import numpy as np
 from odar.difficulty.features import word_rarity
 from odar.difficulty.text import READ_LIMIT
 from odar.policy.arrays import Array
-from odar.policy.equivalence import canonical, equivalent
+from odar.policy.equivalence import canonical_form, equivalent
 
 FLOOR = 0.2
 """Word overlap below which s is 0: answers to the same question share some words by chance."""
@@ -35,7 +35,7 @@ def is_free_text(answer: str) -> bool | None:
     >>> is_free_text("It rains all day in the north."), is_free_text("Paris"), is_free_text("42")
     (True, False, None)
     """
-    form = canonical(answer)
+    form = canonical_form(answer)
     if form.kind in ("number", "choice", "date"):
         return None
     if _fields(answer) is not None:
@@ -66,10 +66,10 @@ def are_free_text(forms: Sequence[bool | None]) -> bool:
     return len(forms) > 1 and None not in forms and 2 * sum(map(bool, forms)) > len(forms)
 
 
-def lexical(texts: Sequence[str]) -> Array:
+def lexical_similarity(texts: Sequence[str]) -> Array:
     """Similarity of answers by their words, tokens or fields; 0 below `FLOOR`.
 
-    >>> lexical(["Seeds pass through your body.", "The seeds pass through.", "You die."]).round(1).tolist()
+    >>> lexical_similarity(["Seeds pass through the body.", "The seeds pass.", "You die."]).round(1).tolist()
     [[1.0, 0.8, 0.0], [0.8, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     parsed = [_parse(text[:READ_LIMIT]) for text in texts]

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from odar.background import MAX_INLINE_BYTES, run_by_size
-from odar.errors import ProviderError, ProviderTimeout, SettingsError, detach
+from odar.errors import ProviderError, ProviderTimeout, SettingsError, drop_traceback
 from odar.formats import dump_json, json_size
 from odar.observer import outgoing_headers
 from odar.providers.base import OnDelta, Provider, Reply, Request
@@ -203,7 +203,7 @@ class HttpProvider(Provider):
                             error.retries = len(failed) - 1
                             failed.clear()  # its traceback refers to this list
                             raise
-                        detach(error)
+                        drop_traceback(error)
                         response = None
                     await asyncio.sleep(wait)
         except TimeoutError:

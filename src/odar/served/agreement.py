@@ -19,8 +19,8 @@ import numpy as np
 
 from odar.background import CURRENT_KEY
 from odar.policy.arrays import Array
-from odar.policy.belief import DENSITY, NODES, SKILL_RANGE, Agent, Belief, Opinion, chance_level, logit, sigmoid
-from odar.served.counts import SharedCounts
+from odar.policy.belief import QUADRATURE, SKILL_RANGE, Belief, Opinion, RatedAgent, chance_level, logit, sigmoid
+from odar.served.counts import SharedCounts, add_count
 
 MIN_QUESTIONS = 30
 """Observed questions from which skills are corrected; a key with as many has skills of its own."""
@@ -82,7 +82,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
 
     def __init__(
         self,
-        agents: Mapping[str, Agent],
+        agents: Mapping[str, RatedAgent],
         models: Mapping[str, str],
         belief: Belief | None,
         file: Path | None = None,
@@ -101,7 +101,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         with self._lock:
             for one, other in combinations(sorted(groups), 2):
                 agreed = float(groups[one] == groups[other])
-                self._count(Pair(key, one, other, plausible), Agreement(1.0, agreed))
+                add_count(self._unsaved, Pair(key, one, other, plausible), Agreement(1.0, agreed))
         self._sync_if_due()
 
     def skills(self) -> tuple[float, ...]:
@@ -144,7 +144,7 @@ class ServedAgreement(SharedCounts[Pair, Agreement]):
         fitted = skills_from_agreement(belief, list(self._agents.values()), together)
         return tuple(round(skill, 2) for skill in fitted)  # a policy for each hundredth
 
-    def _kept(self, counts: dict[Pair, Agreement]) -> dict[Pair, Agreement]:
+    def _prune(self, counts: dict[Pair, Agreement]) -> dict[Pair, Agreement]:
         keys = set(list(_questions_by_key(counts))[: 20 * MAX_KEYS])
         return {
             pair: count.scaled(0.5) if count.questions > MAX_QUESTIONS else count
@@ -161,13 +161,11 @@ def _questions_by_key(counts: Mapping[Pair, Agreement]) -> dict[str, float]:
     largest: dict[str, float] = {}
     for (key, _, _), questions in by_pair.items():
         largest[key] = max(largest.get(key, 0.0), questions)
-    return dict(sorted(largest.items(), key=lambda each: -each[1]))
+    return dict(sorted(largest.items(), key=lambda item: -item[1]))
 
 
 def skills_from_agreement(
-    belief: Belief,
-    agents: Sequence[Agent],
-    together: Mapping[tuple[int, int, int], tuple[float, float]],
+    belief: Belief, agents: Sequence[RatedAgent], together: Mapping[tuple[int, int, int], tuple[float, float]]
 ) -> list[float]:
     """Skills that explain how often agents agree, without labels.
 
@@ -182,7 +180,7 @@ def skills_from_agreement(
     agreed = np.array([together[pair][1] for pair in pairs], dtype=np.float64)
     start = logit(np.array([agent.skill for agent in agents]))
 
-    def changed(x: Array) -> list[Agent]:
+    def changed(x: Array) -> list[RatedAgent]:
         """Skills differ from the expected ones by what is common to all agents, and by what is their own."""
         return [replace(a, skill=sigmoid(at + x[0] + own)) for a, at, own in zip(agents, start, x[1:], strict=True)]
 
@@ -198,16 +196,16 @@ def skills_from_agreement(
     return [min(high, max(low, float(agent.skill))) for agent in changed(found)]
 
 
-def agreement(belief: Belief, one: Agent, other: Agent, plausible: int) -> float:
+def agreement(belief: Belief, one: RatedAgent, other: RatedAgent, plausible: int) -> float:
     """The share of questions, of those that both answer, on which two agents are expected to agree."""
     spread = belief.weights["spread"]
     equal_if_wrong = 1 / (1 + belief.variety(plausible))
     guess = chance_level(plausible)
     both = 0.0
     total = 0.0
-    eases = [-spread * node for node in NODES]
+    eases = [-spread * node for node, _ in QUADRATURE]
     first, second = (belief.chances(agent, eases, 0.0, guess) for agent in (one, other))
-    for density, (answers, a), (also, b) in zip(DENSITY, first, second, strict=True):
+    for (_, density), (answers, a), (also, b) in zip(QUADRATURE, first, second, strict=True):
         both += density * answers * also
         total += density * answers * also * (a * b + (1 - a) * (1 - b) * equal_if_wrong)
     repeat, _ = belief.repeats(other, [Opinion(one, 0)])

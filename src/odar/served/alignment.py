@@ -114,11 +114,11 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         self._clock = clock
         self._sync_at = -math.inf
         self._waiting: list[tuple[ServedSource, float]] = []
-        self._waiting_of: Counter[str] = Counter()
-        """Number of waiting values, by key."""
+        self._waiting_by_key: Counter[str] = Counter()
         self._signal_counts = _SignalCounts({})
-        measured = {source: each for source, each in calibrated.items() if each.quantiles is not None}
-        self._calibrated_tables = {source: each.tables for source, each in measured.items()}
+        self._calibrated_tables = {
+            source: known.tables for source, known in calibrated.items() if known.quantiles is not None
+        }
 
     def find(self, source: Source) -> Alignment | None:
         """The calibrated μ and σ of this source, or None if they are unknown."""
@@ -145,9 +145,9 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         """Count the free energy or a signal of a served candidate; takes microseconds and never raises."""
         key = CURRENT_KEY.get()
         with self._lock:
-            if len(self._waiting) < _MAX_WAITING and self._waiting_of[key] < _MAX_WAITING_PER_KEY:
+            if len(self._waiting) < _MAX_WAITING and self._waiting_by_key[key] < _MAX_WAITING_PER_KEY:
                 self._waiting.append((ServedSource(source, key, signal), value))
-                self._waiting_of[key] += 1
+                self._waiting_by_key[key] += 1
         self._sync_if_due()
 
     def report(self, steps: Mapping[str, str]) -> list[DriftReport]:
@@ -172,7 +172,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
         day = self._clock() / _DAY_S
         with self._lock:
             waiting, self._waiting = self._waiting, []
-            self._waiting_of.clear()
+            self._waiting_by_key.clear()
         values: defaultdict[ServedSource, list[float]] = defaultdict(list)
         for served, value in waiting:
             values[served].append(value)
@@ -187,7 +187,7 @@ class ServedAlignment(SharedCounts[ServedSource, Histogram]):
     def _after_sync(self, total: Mapping[ServedSource, Histogram]) -> None:
         self._signal_counts = _SignalCounts(self._decay(total))
 
-    def _kept(self, counts: dict[ServedSource, Histogram]) -> dict[ServedSource, Histogram]:
+    def _prune(self, counts: dict[ServedSource, Histogram]) -> dict[ServedSource, Histogram]:
         today = max((histogram.day for histogram in counts.values()), default=0.0)
         weights = {served: histogram.decayed(today).count for served, histogram in counts.items()}
         of_key: Counter[str] = Counter()

@@ -62,7 +62,7 @@ class SharedCounts(ABC, Generic[K, V]):
         self._sync_at = 0.0
 
     @abstractmethod
-    def _kept(self, counts: dict[K, V]) -> dict[K, V]:
+    def _prune(self, counts: dict[K, V]) -> dict[K, V]:
         """The counts without those that are too rare, too old or too many."""
 
     def load(self) -> dict[K, V]:
@@ -96,7 +96,8 @@ class SharedCounts(ABC, Generic[K, V]):
                     self._stored = self._merge(self._stored, new)
                 else:
                     self._stored = self._write(self._file, new) if new else self.load()
-                self.total, self.last_error = self._stored, None
+                self.total = self._stored
+                self.last_error = None
             except StoreError as error:
                 self.last_error = str(error)
                 self.total = self._merge(self._stored, new)
@@ -119,12 +120,8 @@ class SharedCounts(ABC, Generic[K, V]):
     def _merge(self, old: Mapping[K, V], new: Mapping[K, V]) -> dict[K, V]:
         total = dict(old)
         for key, count in new.items():
-            _add(total, key, count)
-        return self._kept(total)
-
-    def _count(self, key: K, count: V) -> None:
-        """Add to the unsaved counts; call it with the lock held."""
-        _add(self._unsaved, key, count)
+            add_count(total, key, count)
+        return self._prune(total)
 
     def _before_sync(self) -> None:
         """Add what is not counted yet to `_unsaved`; called before every sync."""
@@ -162,5 +159,5 @@ class SharedCounts(ABC, Generic[K, V]):
         return total
 
 
-def _add(counts: dict[K, V], key: K, count: V) -> None:
+def add_count(counts: dict[K, V], key: K, count: V) -> None:
     counts[key] = operator.add(counts[key], count) if key in counts else count

@@ -54,13 +54,13 @@ class Histogram:
 
     @property
     def count(self) -> float:
-        """The sum of the weights."""
         return math.fsum(self.bins.values())
 
     def __add__(self, other: Histogram) -> Histogram:
         """The sum of both, as of the later day."""
         day = max(self.day, other.day)
-        one, two = self.decayed(day).bins, other.decayed(day).bins
+        one = self.decayed(day).bins
+        two = other.decayed(day).bins
         bins = {number: one.get(number, 0.0) + two.get(number, 0.0) for number in (*one, *two)}
         return Histogram(bins, day)
 

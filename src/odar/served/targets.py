@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from odar.policy.dial import Dial, TargetState
-from odar.served.counts import SYNC_S, SharedCounts
+from odar.served.counts import SYNC_S, SharedCounts, add_count
 from odar.types import Spend
 
 MAX_TARGETS_PER_SCOPE = 200
@@ -77,7 +77,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         target = Target(scope, dial.target, dial.target_value)
         with self._lock:
             self._state(target).count(spent, dial.target_value)
-            self._count(target, TargetState(1, spent))
+            add_count(self._unsaved, target, TargetState(1, spent))
         self._sync_if_due()
 
     def report(self) -> list[TargetReport]:
@@ -98,7 +98,7 @@ class ServedTargets(SharedCounts[Target, TargetState]):
         """Write unsaved counts, and leave the surplus of each target to the next process."""
         with self._lock:
             for target, state in self._states.items():
-                self._count(target, TargetState(debt=state.debt))
+                add_count(self._unsaved, target, TargetState(debt=state.debt))
                 state.debt = 0.0
         super().close()
 
@@ -109,17 +109,17 @@ class ServedTargets(SharedCounts[Target, TargetState]):
     def _state(self, target: Target) -> TargetState:
         """The state of a target, from the file if it is new here; call it with the lock held."""
         if target not in self._states:
-            own = [each for each in self._states if each.scope == target.scope]
+            own = [known for known in self._states if known.scope == target.scope]
             # a client can choose any target, and must not evict those of others
             if len(own) >= MAX_TARGETS_PER_SCOPE:
                 del self._states[own[0]]
             left = (self.total or {}).get(target, TargetState()).debt  # by a process that has ended
             self._states[target] = TargetState(debt=left)
             if left:
-                self._count(target, TargetState(debt=-left))
+                add_count(self._unsaved, target, TargetState(debt=-left))
         return self._states[target]
 
-    def _kept(self, counts: dict[Target, TargetState]) -> dict[Target, TargetState]:
+    def _prune(self, counts: dict[Target, TargetState]) -> dict[Target, TargetState]:
         of_scope: Counter[str] = Counter()
         kept = []
         for target in sorted(counts, key=lambda target: -counts[target].questions):

@@ -206,7 +206,7 @@ def _observation(view: _View) -> dict[str, Any]:
         "dropped": dict(observer.dropped),
         "skills": [
             {"agent": name, "expected": agent.skill, "learned": learned[i] if learned else None}
-            for i, (name, agent) in enumerate(odar.believed_agents.items())
+            for i, (name, agent) in enumerate(odar.rated_agents.items())
         ],
         "toml": settings_toml(settings),
     }

@@ -184,7 +184,9 @@ class TrafficObserver:
         """Answer a question that was passed through, with slow's reply in place of its first answer."""
         reply = trace.winner
         known = Completion(reply.text, reply.tokens, reply.finish, reply.tool_calls)
-        answer = await self._odar.aask(query, AskOptions(ledger=ledger, paid=(known, paid), scope=OBSERVATION))
+        answer = await self._odar.aask(
+            query, AskOptions(ledger=ledger, known_reply=(known, paid), scope=OBSERVATION)
+        )
         slow_same = None
         if answer.trace.plan.kind != Kind.OPEN_ENDED:
             await self._count_agreement(answer.trace, query, ledger, replace(reply, agent=SLOW))

@@ -10,7 +10,7 @@ import dataclasses
 from concurrent.futures import Future
 from functools import cache, partial
 
-from odar.agents.ledger import Ledger, draft_tokens, token_upper_bound
+from odar.agents.ledger import Ledger, token_upper_bound
 from odar.agents.team import Team
 from odar.engine import Odar
 from odar.errors import BudgetExceeded
@@ -20,7 +20,7 @@ from odar.serving.budgets import Budgets, Need, Reservation
 from odar.serving.errors import ApiError
 from odar.serving.keys import Key
 from odar.serving.protocols.chat_request import ChatRequest
-from odar.types import DIRECT, FAST, Ask, Query, Stage, path_of
+from odar.types import DIRECT, Ask, Query, Stage, path_of
 
 
 def request_ledger(odar: Odar, request: ChatRequest) -> Ledger:
@@ -79,12 +79,11 @@ def _call_need(team: Team, ask: Ask, priced: bool) -> Need:
     """The maximum cost of one call of an agent, whichever of its models answers."""
     card, *fallbacks = team.models(ask.agent)
     max_tokens = team.request_template(ask.agent).sampling.max_tokens or 0
-    drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
-    tokens = token_upper_bound(team.billed_prompt(ask)) + max_tokens + draft_tokens(card, drafted)
+    tokens = token_upper_bound(team.billed_prompt(ask)) + max_tokens + team.draft_tokens(ask, card)
     if not priced:
         return Need(0.0, tokens)
-    usd = team.worst_cost(ask, card, drafted)
+    usd = team.worst_cost(ask, card)
     for fallback in fallbacks:
         with contextlib.suppress(BudgetExceeded):  # of unknown cost: not used under a budget
-            usd = max(usd, team.worst_cost(ask, fallback, drafted))
+            usd = max(usd, team.worst_cost(ask, fallback))
     return Need(usd, tokens)

@@ -43,7 +43,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from odar.errors import SettingsError, StoreError
 from odar.files import install_command, user_path
-from odar.secrets import masked
+from odar.secrets import mask_secrets
 from odar.settings import StoreSettings
 
 VERSION = 9
@@ -224,7 +224,7 @@ class Database:
     def __init__(self, settings: StoreSettings, lock_timeout_s: float = LOCK_TIMEOUT_S) -> None:
         self.url = database_url(settings)
         shown = self.url.database if self.is_sqlite else self.url.render_as_string(hide_password=True)
-        self.name = masked(str(shown))
+        self.name = mask_secrets(str(shown))
         self._lock_timeout_s = lock_timeout_s
         self.engine = self._sqlite() if self.is_sqlite else self._postgres()
         try:

@@ -147,7 +147,7 @@ def warnings_of(figures: Mapping[str, Any], settings: Settings) -> list[str]:
     limits = {agent: settings.agent(agent).max_tokens for agent in settings.agent_names}
     warnings = [figures["savings"]["warning"]] if figures["savings"]["warning"] else []
     if figures["savings"]["unpriced"]:
-        models = dict.fromkeys(settings.agent(agent).model for agent in settings.agent_names)
+        models = dict.fromkeys(settings.default_models.values())
         warnings += [
             f'the price of {model} is unknown: add price = {{ input = …, output = … }} to [models."{model}"]'
             for model in models

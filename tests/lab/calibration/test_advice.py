@@ -146,7 +146,7 @@ def test_kinds_have_rows_and_few_items_are_refused():
     items, settings = population(60)
     advice = advise(items, settings, {}, "balanced")
     assert {kind: len(part.strata) for kind, part in advice.by_kind().items()} == {"choice": 60}
-    assert [row["choice"] for row in advice.to_rows() if row["best"]] == [advice.best.name]
+    assert [row["choice"] for row in advice.choice_rows() if row["best"]] == [advice.best.name]
     with pytest.raises(InputError, match="20 questions have comparable answers"):
         advise(items[:20], settings, {}, "balanced")
     assert percent(Interval(0.5, 0.4, 0.6)) == "50.0% [40.0, 60.0]"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from odar.lab.calibration.fit import SKILL_ITEMS, Answers, fit_calibration, fit_with_labels, log_losses
-from odar.policy.belief import Agent, Belief
+from odar.policy.belief import Belief, RatedAgent
 from odar.policy.cascade_values import draw_answers
 from odar.policy.policies import CHEAP_SKILL, STRONG_SKILL
 from odar.served.agreement import agreement, skills_from_agreement
@@ -15,7 +15,7 @@ from odar.types import FAST, SECOND, SLOW
 from support.population import population, table
 
 BELIEF = Belief.load()
-TRUE = (Agent("fast", 0.42, "gpt"), Agent("second", 0.47, "gemini"), Agent("slow", 0.70, "claude"))
+TRUE = (RatedAgent("fast", 0.42, "gpt"), RatedAgent("second", 0.47, "gemini"), RatedAgent("slow", 0.70, "claude"))
 
 
 @functools.cache
@@ -100,8 +100,8 @@ def test_questions_without_an_answer_are_counted():
     calibration = fit_calibration(told, belief=False)
     assert calibration.statistics[told.source(FAST)].unanswered == pytest.approx(1 / 3, abs=1e-3)
     fast = told.replaced(calibration=calibration).agents[FAST]
-    assert fast.silent == pytest.approx(1 / 3, abs=1e-3)
-    assert told.replaced(calibration=calibration).agents[SLOW].silent == 0
+    assert fast.unanswered == pytest.approx(1 / 3, abs=1e-3)
+    assert told.replaced(calibration=calibration).agents[SLOW].unanswered == 0
 
 
 def _without_answer(attempt):
@@ -114,7 +114,7 @@ def answers(size: int, seed: int = 1, belief: Belief = BELIEF) -> Answers:
     return Answers(opinions, right, 10, difficulty)
 
 
-def expected(agents: tuple[Agent, ...]) -> list[Agent]:
+def expected(agents: tuple[RatedAgent, ...]) -> list[RatedAgent]:
     return [
         replace(agent, skill=skill)
         for agent, skill in zip(agents, (CHEAP_SKILL, CHEAP_SKILL, STRONG_SKILL), strict=True)

@@ -33,7 +33,9 @@ GRADERS = {
     "proof": lambda text: mathematics.proof_prompt("P", ["claim"], text),
     **{f"ifeval {name}": partial(ifeval.check_instructions, [name], [ARGUMENTS]) for name in ifeval.CHECKS},
     **{
-        f"livebench {task}": lambda text, task=task: livebench.livebench(task, "He came. He saw. a, b", text, "")
+        f"livebench {task}": lambda text, task=task: livebench.ground_truth_score(
+            task, "He came. He saw. a, b", text, ""
+        )
         for task in (
             "typos",
             "plot_unscrambling",
@@ -45,7 +47,7 @@ GRADERS = {
             "new",
         )
     },
-    "livebench tablereformat": lambda text: livebench.livebench("tablereformat", "a,b\n1,2", text, ""),
+    "livebench tablereformat": lambda text: livebench.ground_truth_score("tablereformat", "a,b\n1,2", text, ""),
 }
 
 

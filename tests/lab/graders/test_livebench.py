@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from odar.lab.graders.livebench import instruction_score, livebench
+from odar.lab.graders.livebench import ground_truth_score, instruction_score
 
 pytest.importorskip("math_verify", reason="the evals extra is not installed: pip install 'odar[evals]'")
 
@@ -34,7 +34,7 @@ pytest.importorskip("math_verify", reason="the evals extra is not installed: pip
     ],
 )
 def test_each_task_by_hand(task, gold, response, score):
-    assert livebench(task, gold, response, "") == score
+    assert ground_truth_score(task, gold, response, "") == score
 
 
 def test_instructions_average_all_and_each():

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from odar.lab.graders.livebench import livebench
+from odar.lab.graders.livebench import ground_truth_score
 from odar.lab.graders.mathematics import number_match, parse_number
 from odar.lab.graders.text import (
     LETTERS,
@@ -214,7 +214,7 @@ TASKS = (
 @pytest.mark.parametrize("task", TASKS)
 @given(gold=st.text(max_size=40), response=st.text(max_size=120))
 def test_any_response_to_any_question_has_a_score(task, gold, response):
-    assert 0.0 <= livebench(task, gold, response, "") <= 1.0
+    assert 0.0 <= ground_truth_score(task, gold, response, "") <= 1.0
 
 
 @given(st.permutations(list("abcdefgh")), st.permutations(list("abcdefgh")))
@@ -222,4 +222,4 @@ def test_groups_of_four_are_compared_as_sets(first, second):
     gold, told = ", ".join(first), ", ".join(second)
     wanted = {frozenset(first[:4]), frozenset(first[4:])}
     found = {frozenset(second[:4]), frozenset(second[4:])}
-    assert livebench("connections", gold, f"<solution>{told}</solution>", "") == len(wanted & found) / 2
+    assert ground_truth_score("connections", gold, f"<solution>{told}</solution>", "") == len(wanted & found) / 2

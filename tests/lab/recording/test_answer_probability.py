@@ -15,7 +15,7 @@ from odar.difficulty.estimator import LearnedEstimator
 from odar.lab.recording.importers import read_answers
 from odar.lab.recording.joining import join_answers, to_items
 from odar.lab.recording.schema import recorded_signals
-from odar.policy.belief import Agent
+from odar.policy.belief import RatedAgent
 from odar.policy.signals import QuantileTables, shipped_tables
 
 COUNT = 200
@@ -112,7 +112,7 @@ def ranks(folder: Path, form: Row, *, shipped: bool = False) -> np.ndarray:
     tables = shipped_tables()
     if not shipped:
         tables = QuantileTables.of_answers(signals).with_fallback(tables)
-    agent = Agent("fast", 0.6, "m")
+    agent = RatedAgent("fast", 0.6, "m")
     seen = [opinion_of(a, s, tables, agent) for a, s in zip(fast, signals, strict=True)]
     return np.array([np.nan if o.group < 0 or o.logprob is None else o.logprob for o in seen])
 

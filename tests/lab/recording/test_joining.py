@@ -124,7 +124,7 @@ def test_a_grader_replaces_the_scores_of_the_files():
 def test_joined_answers_become_a_recording(tmp_path):
     fast = said("1", "What is 7 + 0 ?", gold="7", model="small", usage=Usage(1000, 0, 500), seconds=1.0)
     slow = said("1", "What is 7 + 0 ?", "7", model="large", output_usd=0.25, mean_logprob=-0.5)
-    cards = {name: ModelCard(name, "imported", name) for name in ("small", "large")}
+    cards = {name: ModelCard(name, "imported", name, logprobs=name == "small") for name in ("small", "large")}
     unknown = said("2", "And 8?", gold="8", model="small")
     more = [slow, said("1", "What is 7 + 0 ?", model="large"), said("2", "And 8?", "8", model="large")]
     joined = join_answers({"fast": [fast, unknown], "slow": more})
@@ -142,6 +142,8 @@ def test_joined_answers_become_a_recording(tmp_path):
     settings = header.to_settings()
     assert (header.imported, header.samples, settings.models_of("slow")) == (True, 1, ("large",))
     assert (settings.card("small").price, settings.card("large").price) == (Price(1.0, 0.1, 4.0), None)
+    # only the slow answers have log-probabilities, whatever the catalogue says
+    assert (settings.card("small").logprobs, settings.card("large").logprobs) == (False, True)
     path = tmp_path / "x.jsonl.gz"
     write_recording(path, header, items)
     assert list(open_recording(path).items()) == items

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from odar.cli.runs import read_body
+from odar.cli.runs import read_chat_body
 from odar.errors import InputError
 from odar.lab.recording.traffic import chat_body, read_traffic
 
@@ -29,7 +29,7 @@ def turn(text, role="user"):
     ],
 )
 def test_requests_are_found_in_every_kind_of_log(row):
-    query = read_body(chat_body(row))
+    query = read_chat_body(chat_body(row))
     assert query.text == "What is 2 + 2?"
 
 
@@ -51,10 +51,10 @@ def test_a_log_is_sorted_by_kind_and_odd_rows_are_counted(tmp_path):
     path = write(tmp_path / "log.jsonl", rows)
     with path.open("a") as file:
         file.write("{broken\n[1]\n\n")
-    traffic = read_traffic(path, read_body)
+    traffic = read_traffic(path, read_chat_body)
     assert (traffic.rows, len(traffic.compared), len(traffic.others), traffic.repeated) == (11, 5, 1, 1)
     assert traffic.skipped["a line is not JSON"] == 1 and sum(traffic.skipped.values()) == 4
-    again = read_traffic(write(tmp_path / "longer.jsonl", rows[:5] * 2), read_body)
+    again = read_traffic(write(tmp_path / "longer.jsonl", rows[:5] * 2), read_chat_body)
     assert {task.id for task in again.compared} == {task.id for task in traffic.compared}  # a grown log keeps ids
 
 
@@ -63,19 +63,19 @@ def test_labels_are_read(tmp_path):
         {"query": "What is 2 + 2?", "answer": 4},
         {"messages": [turn("What is 3 + 3?")], "expected": ["6", "six"]},
     ]
-    traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_body)
+    traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_chat_body)
     assert [task.gold for task in traffic.compared] == [["4"], ["6", "six"]]
 
 
 def test_a_random_part_of_a_long_log_is_parsed(tmp_path):
     rows = [{"messages": [turn(f"What is {i} + 1?")]} for i in range(3000)]
-    traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_body, drawn=300)
+    traffic = read_traffic(write(tmp_path / "log.jsonl", rows), read_chat_body, drawn=300)
     numbers = [int(task.query.text.split()[2]) for task in traffic.compared]
     assert (traffic.rows, len(numbers)) == (3000, 300)
     assert 1200 < sum(numbers) / len(numbers) < 1800  # from all parts of the log
     listed = tmp_path / "log.json"
     listed.write_text(json.dumps({"data": rows[:10]}))
-    assert read_traffic(listed, read_body).rows == 10
+    assert read_traffic(listed, read_chat_body).rows == 10
 
 
 @pytest.mark.parametrize(
@@ -90,6 +90,6 @@ def test_a_random_part_of_a_long_log_is_parsed(tmp_path):
 def test_a_log_without_requests_is_named(tmp_path, content, why):
     (tmp_path / "log.jsonl").write_text(content)
     with pytest.raises(InputError, match=why):
-        read_traffic(tmp_path / "log.jsonl", read_body)
+        read_traffic(tmp_path / "log.jsonl", read_chat_body)
     with pytest.raises(InputError, match="no such file"):
-        read_traffic(tmp_path / "none.jsonl", read_body)
+        read_traffic(tmp_path / "none.jsonl", read_chat_body)

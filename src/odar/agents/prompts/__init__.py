@@ -71,12 +71,10 @@ class Prompt:
 
     @property
     def asks_for_marker(self) -> bool:
-        """Whether it asks for a marked final answer."""
         return "answer:" in f"{self.system}{self.user}{self.closing}".lower()
 
     @property
     def asks_for_judgment(self) -> bool:
-        """Whether it asks for a verdict."""
         return "judgment" in f"{self.system}{self.user}{self.closing}".lower()
 
 

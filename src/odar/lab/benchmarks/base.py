@@ -46,11 +46,11 @@ class Benchmark(TaskSet):
         def score(task: Task, response: str, answer: str) -> float:
             return proof_score(task.gold["problem"], task.gold["checklist"], response, verifier)
 
-        return replace(self, score=score, elsewhere="")
+        return replace(self, score=score, how_to_import="")
 
 
-def _refuse_to_score(elsewhere: str, task: Task, response: str, answer: str) -> float:
-    raise GradedElsewhere(elsewhere)
+def _refuse_to_score(how_to_import: str, task: Task, response: str, answer: str) -> float:
+    raise GradedElsewhere(how_to_import)
 
 
 _PARQUET_BRANCH = "refs/convert/parquet"
@@ -150,7 +150,7 @@ def _from_table(name: str, table: dict[str, Any]) -> Benchmark:
     make_tasks, score = TASKS_AND_GRADERS[name]
     own = {key: table.pop(key) for key in ("hub", "files", "converted", "local") if key in table}
     data = HubFiles(name=name, make_tasks=make_tasks, gated=table.get("gated", False), **own)
-    score = score or partial(_refuse_to_score, table["elsewhere"])
+    score = score or partial(_refuse_to_score, table["how_to_import"])
     return Benchmark(name=name, load=data.load, score=score, source=data.source, **table)
 
 

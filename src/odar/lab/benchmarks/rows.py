@@ -1,4 +1,4 @@
-"""Tasks of the rows of each benchmark, and scores of responses that need more than gold and answer.
+"""How the rows of each benchmark become tasks, and graders that need more than the gold and the answer.
 
 A function that makes tasks takes a row, its config or file, and its number there: some rows have no id.
 """
@@ -16,8 +16,7 @@ from typing import Any
 
 from odar.inputs import image_from_bytes
 from odar.lab.graders.ifeval import CHECKS, check_instructions
-from odar.lab.graders.livebench import instruction_score
-from odar.lab.graders.livebench import livebench as score_ground_truth
+from odar.lab.graders.livebench import ground_truth_score, instruction_score
 from odar.lab.graders.mathematics import math_equal, number_match
 from odar.lab.graders.text import (
     LETTERS,
@@ -107,7 +106,7 @@ def truthfulqa(row: Row, group: str, number: int) -> Task:
 
 
 def scienceqa(row: Row, group: str, number: int) -> Task:
-    """Without the lecture and the solution, which give the answer away."""
+    """The lecture and the solution are left out, because they give the answer away."""
     return choice_task(
         f"test-{number}",
         row["question"],
@@ -132,7 +131,7 @@ _MMMU_PRO_MARK = re.compile(r"<image (\d)>")
 
 
 def mmmu_pro(row: Row, group: str, number: int) -> Task:
-    """Marks such as `<image 2>` in its texts are numbered in the order of its images."""
+    """Marks such as `<image 2>` in the texts are renumbered in the order of the images."""
     options = [str(option) for option in ast.literal_eval(row["options"])]
     marks = sorted(
         {int(number) for number in _MMMU_PRO_MARK.findall(question_with_options(row["question"], options))}
@@ -171,7 +170,7 @@ def math(row: Row, group: str, number: int) -> Task:
 
 
 def mathvista(row: Row, group: str, number: int) -> Task:
-    """Its gold depends on the type of answer: options, or a value and its precision."""
+    """The gold depends on the type of answer: options, or a value and its precision."""
     options = row["choices"] or []
     precision = row.get("precision")
     if options:
@@ -296,7 +295,7 @@ def score_hle(task: Task, response: str, answer: str) -> float:
 
 
 def bbh(row: Row, group: str, number: int) -> Task:
-    """Its file is the stratum."""
+    """The stratum is the file."""
     return Task(f"{group}-{number}", Query(row["input"]), row["target"], group)
 
 
@@ -367,7 +366,7 @@ def livebench(row: Row, group: str, number: int) -> list[Task]:
 def score_livebench(task: Task, response: str, answer: str) -> float:
     if "instructions" in task.gold:
         return instruction_score(task.gold["instructions"], task.gold["arguments"], response)
-    return score_ground_truth(task.gold["task"], task.gold["truth"], response, answer)
+    return ground_truth_score(task.gold["task"], task.gold["truth"], response, answer)
 
 
 def swe_bench(row: Row, group: str, number: int) -> Task:

@@ -45,6 +45,8 @@ class Advice(Comparison):
     """A comparison by right answers or by the same answer as slow; the strata are kinds of questions."""
 
     labelled: bool
+    score_name: str
+    """As in `ScoredItems`."""
     repeated: Bools
     """Which questions slow answered twice; if none, its agreement with itself is unknown."""
     table: ReplayTable
@@ -55,10 +57,6 @@ class Advice(Comparison):
     @property
     def repeats(self) -> int:
         return int(self.repeated.sum())
-
-    @property
-    def score_name(self) -> str:
-        return "right" if self.labelled else "same answer as slow"
 
     def score(self, choice: Outcomes) -> Interval:
         if choice.name == SLOW and not self.labelled and not self.repeats:
@@ -87,7 +85,8 @@ class Advice(Comparison):
         strata = tuple(np.array(self.strata)[rows].tolist())
         return replace(self, choices=choices, strata=strata, repeated=self.repeated[rows])
 
-    def to_rows(self, choices: Sequence[Outcomes] | None = None) -> list[dict[str, Any]]:
+    def choice_rows(self) -> list[dict[str, Any]]:
+        """The figures of all choices, with intervals."""
         return [
             {
                 "choice": each.name,
@@ -98,7 +97,7 @@ class Advice(Comparison):
                 "calls": float(each.calls.mean()),
                 "best": each.name == self.best.name,
             }
-            for each in choices or self.choices
+            for each in self.choices
         ]
 
     def sentence(self) -> str:
@@ -107,25 +106,28 @@ class Advice(Comparison):
         best = self.best
         if best.is_cascade:
             return f"Use the cascade at dial {best.settings['routing.dial']}: {self._figures(best, slow)}."
+        # a fixed choice
         model = settings.agent(best.name).model if best.name in settings.agent_names else best.name
-        cascades = [each for each in self.choices if each.is_cascade]
-        nearest = max(cascades, key=self.goal.mean_worth)
         alone = f"No cascade pays here: use {model} alone"
         if best.name != SLOW:
             alone += f": {self._figures(best, slow)}"
+        # why not the nearest cascade
+        cascades = [each for each in self.choices if each.is_cascade]
+        nearest = max(cascades, key=self.goal.mean_worth)
         points = 100 * (best.mean_score - nearest.mean_score)
-        dearer = 100 * (self.cost(nearest) - self.cost(best))
+        extra_cost = 100 * (self.cost(nearest) - self.cost(best))
         what = "is right" if self.labelled else f"gives {slow}'s answer"
         change = f"{abs(points):.1f} points {'less' if points >= 0 else 'more'} often"
-        cost = f"costs {abs(dearer):.0f}% of a slow call {'more' if dearer >= 0 else 'less'}"
+        cost = f"costs {abs(extra_cost):.0f}% of a slow call {'more' if extra_cost >= 0 else 'less'}"
         rate = f"{Dial.parse(self.goal.dial).points:g} points are worth one slow call of ordinary length"
-        why = f"the nearest cascade ({nearest.settings['routing.dial']}) {what} {change} and {cost}"
-        if abs(points) < 0.05 and abs(dearer) < 0.5:
-            why = f"the nearest cascade ({nearest.settings['routing.dial']}) asks {model} too, nearly every time"
+        why = f"{what} {change} and {cost}"
+        if abs(points) < 0.05 and abs(extra_cost) < 0.5:
+            why = f"asks {model} too, nearly every time"
         chance = ""
         if self.goal.mean_worth(nearest) > self.goal.mean_worth(best):
             chance = " This cascade is ahead, but by so little that it may be chance: try more questions (--limit)."
-        return f"{alone}. {why[0].upper()}{why[1:]}; at dial {self.goal.dial}, {rate}.{chance}"
+        name = f"The nearest cascade ({nearest.settings['routing.dial']})"
+        return f"{alone}. {name} {why}; at dial {self.goal.dial}, {rate}.{chance}"
 
     def _figures(self, choice: Outcomes, slow: str) -> str:
         saved = percent(self.saving(choice), digits=0)
@@ -200,6 +202,7 @@ def advise(items: Sequence[RecordedItem], settings: Settings, prompts: Mapping[S
         goal,
         tuple(map(kind_of, found)),
         labelled=scored.labelled,
+        score_name=scored.score_name,
         repeated=np.array([item.key in twice for item in found]),
         table=table,
         left_out=len(items) - len(found),
@@ -304,7 +307,7 @@ def with_second(
     second = None
     if agent is not None:
         kept[agent] = SECOND
-        second = replace(settings.fast, model=model, alternatives=(), fallbacks=())
+        second = settings.fast.with_model(model)
 
     def renamed(attempt: Attempt) -> Attempt:
         name = kept[attempt.agent]
@@ -324,7 +327,7 @@ def one_call_costs(advice: Advice, tasks: Sequence[Task], difficulty: Callable[[
     """
     table = advice.table
     settings = table.settings
-    cards = {agent: settings.card(settings.agent(agent).model) for agent in table.agents}
+    cards = {agent: settings.card(model) for agent, model in settings.default_models.items()}
     models = {agent: card.name for agent, card in cards.items()}
     dial = Dial.parse(str(advice.best.settings.get("routing.dial", advice.goal.dial)))
     policy = table.policy_of(replace(settings, policy=str(advice.best.settings["policy"])))

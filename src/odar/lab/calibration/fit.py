@@ -17,13 +17,13 @@ from odar.calibration_file import Calibration, Source, Statistics
 from odar.lab.replay.table import ReplayTable
 from odar.policy.arrays import Array
 from odar.policy.belief import (
-    SHARES,
+    PROBABILITIES,
     SKILL_RANGE,
-    Agent,
     Belief,
     Evidence,
     Opinion,
     Posterior,
+    RatedAgent,
     chance_level,
     logit,
     sigmoid,
@@ -80,7 +80,7 @@ def fit_statistics(table: ReplayTable) -> dict[Source, Statistics]:
     return found
 
 
-def fit_kinds(table: ReplayTable, agent: Agent, belief: Belief) -> dict[str, float]:
+def fit_kinds(table: ReplayTable, agent: RatedAgent, belief: Belief) -> dict[str, float]:
     """The skill of an agent on each kind of question.
 
     With it the belief expects as many right answers, before any call, as the agent gave. What it expects without
@@ -103,8 +103,8 @@ def fit_kinds(table: ReplayTable, agent: Agent, belief: Belief) -> dict[str, flo
 
 def log_losses(table: ReplayTable) -> np.ndarray:
     """The mean log loss of the belief's p and q on each item, over the states of `answers_of`."""
-    logits, true = answers_of(table).predictions(table.calibration.load_belief())
-    losses = [np.logaddexp(0, logit) - right * logit for logit, right in zip(logits, true, strict=True)]
+    logits, right = answers_of(table).predictions(table.calibration.load_belief())
+    losses = [np.logaddexp(0, x) - outcome * x for x, outcome in zip(logits, right, strict=True)]
     return np.asarray(np.mean(losses, axis=0))
 
 
@@ -159,26 +159,26 @@ class Answers:
 
     def with_skills(self, skills: Mapping[str, float]) -> Answers:
         """The same answers, of agents with other skills, by name."""
-        named = [
+        changed = [
             replace(o, agent=replace(o.agent, skill=skills[o.agent.name])) if o.agent.name in skills else o
             for o in self.opinions
         ]
-        return replace(self, opinions=named)
+        return replace(self, opinions=changed)
 
     def predictions(self, belief: Belief) -> tuple[list[Array], list[Array]]:
-        """p and q of all states as logits, and what came true."""
+        """p and q of all states as logits, and what was right; each is an array over the questions."""
         size = len(self.right[0])
-        found = []
-        true = []
+        logits = []
+        right = []
         for asked, following in self.states():
             posterior = self.posterior(belief, asked)
             for j in following:
-                found.append(logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
-                true.append(self.right[j])
+                logits.append(logit(np.broadcast_to(posterior.q(self.opinions[j].agent), size)))
+                right.append(self.right[j])
             if asked:
-                found.append(logit(posterior.p))
-                true.append(self.leader_right(posterior.leader, asked))
-        return found, true
+                logits.append(logit(posterior.p))
+                right.append(self.leader_right(posterior.leader, asked))
+        return logits, right
 
 
 def fit(
@@ -194,30 +194,33 @@ def fit(
     """
     agents = {o.agent.name: o.agent for each in answers for o in each.opinions} if skill_deviation else {}
     names = list(deviations)
-    start = [logit(belief.weights[n]) if n in SHARES else belief.weights[n] for n in names]
+    # everything that is fitted as one vector: weights, shares as logits, then skills as logits
+    start = [logit(belief.weights[name]) if name in PROBABILITIES else belief.weights[name] for name in names]
     start += [logit(agent.skill) for agent in agents.values()]
     spread = [*deviations.values(), *([skill_deviation or 1.0] * len(agents))]
 
     def unpack(x: Array) -> tuple[Belief, dict[str, float]]:
-        weights = {n: float(sigmoid(v)) if n in SHARES else float(v) for n, v in zip(names, x, strict=False)}
-        skills = {name: float(sigmoid(v)) for name, v in zip(agents, x[len(names) :], strict=True)}
+        pairs = zip(names, x, strict=False)
+        weights = {name: float(sigmoid(value)) if name in PROBABILITIES else float(value) for name, value in pairs}
+        skills = {name: float(sigmoid(value)) for name, value in zip(agents, x[len(names) :], strict=True)}
         return replace(belief, weights={**belief.weights, **weights}), skills
 
     def predicted(x: Array) -> Array:
         tried, skills = unpack(x)
-        found = [each.with_skills(skills).predictions(tried)[0] for each in answers]
-        return np.concatenate([column for columns in found for column in columns])
+        logits = [each.with_skills(skills).predictions(tried)[0] for each in answers]
+        return np.concatenate([column for columns in logits for column in columns])
 
-    true: list[Array] = []
-    weight: list[Array] = []
+    # what the predictions are compared with, and how much each counts
+    right: list[Array] = []
+    counts: list[Array] = []
     for each in answers:
         columns = each.predictions(belief)[1]
-        true += columns
-        weight += [np.full(len(column), observations / len(columns)) for column in columns]
-    found = gauss_newton(
-        predicted, np.array(start, float), np.array(spread), np.concatenate(true), np.concatenate(weight)
+        right += columns
+        counts += [np.full(len(column), observations / len(columns)) for column in columns]
+    start_vector = np.array(start, float)
+    return unpack(
+        gauss_newton(predicted, start_vector, np.array(spread), np.concatenate(right), np.concatenate(counts))
     )
-    return unpack(found)
 
 
 def fit_with_labels(belief: Belief, answers: Sequence[Answers]) -> tuple[Belief, dict[str, float]]:

@@ -169,5 +169,6 @@ def _recorded_stages(table: ReplayTable) -> list[Stage]:
     most = {agent: table.samples(agent) for agent in table.agents}
     kept: list[Stage] = []
     for stage in own:
-        kept += [stage] if table.has(stage) and within_samples([*kept, stage], most) else []
+        if table.has(stage) and within_samples([*kept, stage], most):
+            kept.append(stage)
     return kept

@@ -20,12 +20,12 @@ _GROUP_SIZE = 4
 _boxed = partial(last_boxed, bare=True)  # LiveBench's answers are LaTeX
 
 
-def livebench(task: str, gold: str, response: str, answer: str) -> float:
+def ground_truth_score(task: str, gold: str, response: str, answer: str) -> float:
     """The score of a response to a question with a ground truth.
 
     The final answer is the content of the last <solution> tags or fenced block, else the answer that ODAR parsed.
 
-    >>> livebench("typos", "their dog", "I fixed it. <solution>So their dog barked.</solution>", "")
+    >>> ground_truth_score("typos", "their dog", "I fixed it. <solution>So their dog barked.</solution>", "")
     1.0
     """
     stated = _SOLUTION.findall(response) or _FENCED.findall(response) or [answer or response]

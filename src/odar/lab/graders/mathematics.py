@@ -97,7 +97,7 @@ class Worker:
             return reply == b"1\n"
 
     def close(self) -> None:
-        """The next comparison starts another process."""
+        """Stop the process; the next comparison starts another one."""
         if self._process is not None and self._owner == os.getpid():
             self._process.kill()
             self._process.communicate()  # waits for it, and closes its pipes
@@ -118,7 +118,7 @@ class Worker:
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
-    """The line that the process replies; empty after the timeout."""
+    """Send a line, and return the reply; empty after the timeout."""
     assert process.stdin
     assert process.stdout
     with contextlib.suppress(BrokenPipeError):

@@ -60,7 +60,7 @@ class Header:
     """Whether the answers come from files of another tool."""
 
     def to_row(self) -> dict[str, Any]:
-        """`format` comes first."""
+        """The header as plain data; `format` comes first."""
         return asdict(self)
 
     @classmethod
@@ -221,13 +221,13 @@ def _card_facts(odar: Odar, card: ModelCard) -> dict[str, Any]:
 
 
 def model_entry(card: ModelCard) -> dict[str, Any]:
-    """Extra fields may hold a secret, so they are left out."""
+    """A model as an entry of the settings, without extra fields, which may hold a secret."""
     entry = {key: value for key, value in _plain(card).items() if key not in ("name", "extra")}
     return {**entry, "price": entry["price"] or {}}
 
 
 def _plain(value: Any) -> Any:
-    """Infinity is a string that `to_settings` reads."""
+    """A value as plain data; infinity becomes a string, which `to_settings` reads."""
     if isinstance(value, float) and math.isinf(value):
         return str(value)
     if isinstance(value, Mapping):

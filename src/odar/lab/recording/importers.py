@@ -227,16 +227,17 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         answer = str(get("answer"))
         stated = answer != ""
     # log-probabilities: without the tokens that they belong to, only their mean and their sum count
-    mean = _logprob(get("mean_logprob"), get("mean_probability"))
+    mean_logprob = _logprob(get("mean_logprob"), get("mean_probability"))
     tokens, logprobs = _listed_tokens(get("tokens"), get("logprobs"))
-    of_answer = _logprob(get("answer_logprob"), get("answer_probability"))
+    answer_logprob = _logprob(get("answer_logprob"), get("answer_probability"))
     if len(tokens) != len(logprobs):
         if known := [each for each in logprobs if each is not None]:
-            mean = sum(known) / len(known)
-            of_answer = sum(known) if of_answer is None and text.strip() == answer.strip() else of_answer
+            mean_logprob = sum(known) / len(known)
+            if answer_logprob is None and text.strip() == answer.strip():
+                answer_logprob = sum(known)
         tokens = []
     counts = (_number(get(f"{kind}_tokens")) for kind in ("input", "cached", "output"))
-    read, cached, written = (None if count is None else int(count) for count in counts)
+    input_tokens, cached, output_tokens = (None if count is None else int(count) for count in counts)
     return ImportedAnswer(
         id=str(number if get("id") is None else get("id")),
         has_id=get("id") is not None,
@@ -249,9 +250,9 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
         score=_score(get("score")),
         model=str(model or get("model") or ""),
         tokens=tuple(map(Token, tokens, map(round_logprob, logprobs))),
-        mean_logprob=round_logprob(mean),
-        answer_logprob=round_logprob(of_answer),
-        usage=Usage(read, cached, written),
+        mean_logprob=round_logprob(mean_logprob),
+        answer_logprob=round_logprob(answer_logprob),
+        usage=Usage(input_tokens, cached, output_tokens),
         output_usd=_number(get("cost")),
         seconds=_number(get("seconds")),
         finish="length" if get("finish") in _CUT_OFF else str(get("finish") or "stop"),
@@ -262,7 +263,7 @@ def _make_answer(fields: Fields, number: int, model: str) -> ImportedAnswer:
 
 
 def _lm_eval(path: Path, filter_name: str, metric: str) -> Reader:
-    """A document has a row for every filter."""
+    """A file has a row for each document and filter; the rows of one filter count."""
     rows = list(read_table(path))
     filters = list(dict.fromkeys(str(row.get("filter", "none")) for row in rows))
     chosen = filter_name or (filters or ["none"])[-1]
@@ -301,7 +302,7 @@ def _lm_eval_fields(row: Row, task: str, metric: str) -> Fields:
 
 
 def _prompt(argument: Any) -> str:
-    """A chat is a list with its messages as JSON."""
+    """The text of a request, which for a chat is a list with its messages as JSON."""
     text = str(argument[0] if isinstance(argument, list) and argument else argument)
     try:
         return _text(json.loads(text)) if text.startswith("[") else text
@@ -317,7 +318,7 @@ def _values(entries: Any) -> list[Any]:
 
 
 def _inspect(path: Path, metric: str) -> Reader:
-    """A zip archive with one file per sample."""
+    """A log is a zip archive with one file per sample."""
     with zipfile.ZipFile(path) as archive:
         files = {entry.filename: entry for entry in archive.infolist()}
     if "header.json" not in files:
@@ -335,7 +336,7 @@ def _inspect(path: Path, metric: str) -> Reader:
 
 
 def _member(path: Path, entry: zipfile.ZipInfo) -> bytes:
-    """inspect_ai compresses with Zstandard, which `zipfile` does not know."""
+    """One file of an archive; inspect_ai compresses with Zstandard, which `zipfile` does not support."""
     if entry.compress_type != _ZSTANDARD:
         with zipfile.ZipFile(path) as archive:
             return archive.read(entry)
@@ -365,7 +366,7 @@ def _openai_batch(path: Path) -> Reader:
 
 
 def _swe_bench(path: Path) -> Reader:
-    """Patches are not in it."""
+    """A report names the instances that were solved; it does not hold the patches."""
     report = load_json(path.read_bytes())
     model = path.name.split(".")[0]
     resolved = set(report["resolved_ids"])

@@ -108,7 +108,7 @@ def import_models(
     of_agent = {agent: cards[model] for agent, model in agents.items()}
     items = to_items(joined, odar.estimator, name, {agent: card.price for agent, card in of_agent.items()})
     header = imported_header(odar, items, files, of_agent)
-    left_out = len(set(map(_named, answers[FAST]))) - len(joined)
+    left_out = len(set(map(_question_id, answers[FAST]))) - len(joined)
     return Imported(header, items, left_out)
 
 
@@ -134,6 +134,7 @@ def assign_roles(
     >>> assign_roles({"a": 1, "b": 9, "c": 2, "d": 1.5}, dict(a="x", b="y", c="y", d="x"), {})
     {'fast': 'a', 'second': 'c', 'slow': 'b', 'd': 'd'}
     """
+    # check the given roles, and whether enough models and costs are known for the others
     roles = {agent: name for agent, name in given.items() if name}
     for agent, name in roles.items():
         if name not in costs:
@@ -148,6 +149,7 @@ def assign_roles(
             f"the cost of {unknown} is unknown, so its role is too: give --price {unknown}=IN,OUT, or name the "
             "models of --fast and --slow"
         )
+    # assign the others by cost
     if SLOW in needed:
         roles[SLOW] = left.pop()
     if FAST in needed:
@@ -221,8 +223,8 @@ def join_answers(
         InputError: no question is in all files.
     """
     known = known or {}
-    answers = {agent: [_completed(each, known) for each in given] for agent, given in answers.items()}
-    # what names a question: its id, or its text
+    answers = {agent: [_with_known_question(each, known) for each in given] for agent, given in answers.items()}
+    # identify questions by their ids, or by their texts
     fast = answers[FAST]
     others = [each for agent, given in answers.items() if agent != FAST for each in given]
     has_text = all(each.query for each in (*fast, *others))
@@ -256,7 +258,7 @@ def join_answers(
     return labelled or joined
 
 
-def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
+def _with_known_question(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAnswer:
     """The answer with text and right answer of its question, as far as the file does not hold them."""
     task = known.get(answer.id)
     if task is None:
@@ -268,15 +270,15 @@ def _completed(answer: ImportedAnswer, known: Mapping[str, Task]) -> ImportedAns
 def _ids_match(fast: Sequence[ImportedAnswer], others: Sequence[ImportedAnswer]) -> bool:
     """Whether answers with equal ids are mostly to the same question: texts may differ in their encoding."""
     texts = {(each.set, each.id): _normalized(each.query) for each in fast}
-    if len(texts) < len(set(map(_named, fast))):
+    if len(texts) < len(set(map(_question_id, fast))):
         return False
     pairs = [(texts[each.set, each.id], _normalized(each.query)) for each in others if (each.set, each.id) in texts]
     same = sum(one == other for one, other in pairs)
     return bool(pairs) and 2 * same >= len(pairs)
 
 
-def _named(answer: ImportedAnswer) -> tuple[str, str, str]:
-    """What tells the questions of one file apart: its ids may begin again for each subject."""
+def _question_id(answer: ImportedAnswer) -> tuple[str, str, str]:
+    """The identity of a question within one file, whose ids may begin again for each subject."""
     return answer.set, answer.id, _normalized(answer.query)
 
 
@@ -355,6 +357,10 @@ def imported_header(
 ) -> Header:
     """The header of imported answers: the engine's settings with the agents and models of the files."""
     header = header_of(odar)
+    # a model whose answers have no log-probabilities is replayed as one that gives none
+    attempts = [attempt for item in items for attempt in item.attempts]
+    with_logprobs = {each.agent for each in attempts if each.tokens or each.mean_logprob or each.answer_logprob}
+    cards = {agent: replace(card, logprobs=agent in with_logprobs) for agent, card in cards.items()}
     # the settings of the agents, with the current sampling in place of the unknown one
     agents: dict[str, Any] = {}
     for agent, card in cards.items():

@@ -64,7 +64,7 @@ class QueryLine(msgspec.Struct):
         return self.time if self.time is not None else float(len(self.reasoning.split())) or None
 
 
-class _Line(QueryLine, forbid_unknown_fields=True):
+class _QuestionLine(QueryLine, forbid_unknown_fields=True):
     """A question; to calibrate or record, it needs `answer` or `gold`. An unknown field is a typing error."""
 
     id: int | _Name | None = None
@@ -126,7 +126,7 @@ def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answe
     """
     lines_of: dict[tuple[str, str], int] = {}
 
-    def decode(line: _Line, number: int, folder: Path) -> Question:
+    def decode(line: _QuestionLine, number: int, folder: Path) -> Question:
         if line.gold is not None and not line.set:
             raise ValueError("gold needs set: the benchmark whose grader reads it")
         accepted = [] if line.answer is None else [str(line.answer), *map(str, line.accept)]
@@ -150,7 +150,7 @@ def load_questions(path: str | Path, read_chat: ReadChat | None = None, *, answe
             raise ValueError(f"id {question.id!r} is that of line {first} too")
         return question
 
-    return load_lines(path, _Line, decode, "questions")
+    return load_lines(path, _QuestionLine, decode, "questions")
 
 
 def starter_questions(limit: int | None = None) -> list[Question]:
@@ -165,8 +165,8 @@ def starter_questions(limit: int | None = None) -> list[Question]:
     return [questions[i * len(questions) // count] for i in range(count)]
 
 
-def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: str) -> list[T]:
-    """The objects of a JSONL file; `things` names what it should hold, for the error message: "questions".
+def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], contents: str) -> list[T]:
+    """The objects of a JSONL file; `contents` names what it should hold, for the error message: "questions".
 
     Raises:
         InputError: the file cannot be read, is empty, or has bad lines; names the first of them.
@@ -191,7 +191,7 @@ def load_lines(path: str | Path, kind: type[L], decode: Decode[L, T], things: st
         more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""
         raise InputError(f"{path}: {'; '.join(faults[:3])}{more}")
     if not found:
-        raise InputError(f"{path} holds no {things}")
+        raise InputError(f"{path} holds no {contents}")
     return found
 
 

@@ -63,9 +63,9 @@ class TaskSet:
     metric: str
     """Name of the score: accuracy, EM, F1, …"""
     score: Grader
-    plain: bool = False
+    form_is_scored: bool = False
     """Whether the form of the response is scored, so that prompts must not ask for a form of their own."""
-    elsewhere: str = ""
+    how_to_import: str = ""
     """Instructions for importing results of its own harness; empty if answers can be scored here."""
 
 
@@ -191,14 +191,14 @@ def attempts_of(
     prompt_usd = price.cost(Usage(usage.input, usage.cached, 0, 0)) if price else None
     return [
         Attempt(
-            candidate.step,
-            candidate.agent,
-            candidate.model,
-            candidate.text,
-            candidate.answer,
-            tuple(token._replace(logprob=round_logprob(token.logprob)) for token in candidate.tokens),
-            candidate.judgment,
-            candidate.finish,
+            step=candidate.step,
+            agent=candidate.agent,
+            model=candidate.model,
+            text=candidate.text,
+            answer=candidate.answer,
+            tokens=tuple(token._replace(logprob=round_logprob(token.logprob)) for token in candidate.tokens),
+            judgment=candidate.judgment,
+            finish=candidate.finish,
             stated=candidate.stated,
             index=index,
             request=request,

@@ -83,7 +83,7 @@ def read_traffic(place: str | Path, read_chat: ReadChat, drawn: int = DRAWN) -> 
 
 
 def _log_rows(path: Path) -> Iterator[bytes | Mapping[str, Any]]:
-    """Lines of a text file are not parsed yet."""
+    """The rows of a log; the lines of a text file are not parsed yet."""
     if path.suffix in (".csv", ".parquet", ".gz", ".json"):
         yield from read_table(path)
     else:
@@ -105,7 +105,7 @@ def _draw(rows: Iterable[Any], size: int) -> tuple[int, list[Any]]:
 
 
 def _to_task(row: Any, read_chat: ReadChat) -> Task:
-    """Its id is a hash of its content, so that a longer log has the same ids."""
+    """The task of a row, whose id is a hash of its content, so that a longer log has the same ids."""
     if isinstance(row, bytes):
         try:
             row = load_json(row)
@@ -168,7 +168,7 @@ def _find_body(value: Any, levels: int) -> dict[str, Any] | None:
 
 
 def _parsed(value: Any) -> Any:
-    """A table may hold a value as a JSON text."""
+    """A value, parsed if a table holds it as a JSON text."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         try:
             return load_json(value)

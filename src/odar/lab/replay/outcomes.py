@@ -105,6 +105,7 @@ def mean_outcomes(runs: Sequence[Outcomes], note: str = "") -> Outcomes:
 def pick_outcomes(outcomes: Sequence[Outcomes], pick: Ints, note: str = "") -> Outcomes:
     """For each item the outcome of one of several policies, whose number `pick` holds."""
     rows = np.arange(len(pick))
+    # outcomes × items
     return combined(outcomes, lambda arrays: np.stack(arrays)[pick, rows], note=note)
 
 
@@ -126,15 +127,15 @@ def best_mixture(fixed: Sequence[Outcomes], cost_usd: float) -> Outcomes:
     if after in (0, len(corners)):
         only = corners[min(after, len(corners) - 1)]
         return replace(only, note=only.name)
-    cheaper, dearer = corners[after - 1 : after + 1]
+    below, above = corners[after - 1 : after + 1]
     share = (cost_usd - costs[after - 1]) / (costs[after] - costs[after - 1])
     return combined(
-        [cheaper, dearer],
+        [below, above],
         lambda pair: (1 - share) * pair[0] + share * pair[1] if share else pair[0],  # 0 · NaN is NaN
-        path=(dearer if share > 0.5 else cheaper).path,
-        winner=np.full(len(cheaper), -1),
+        path=(above if share > 0.5 else below).path,
+        winner=np.full(len(below), -1),
         name="best-mixture",
-        note=f"{1 - share:.0%} {cheaper.name}, {share:.0%} {dearer.name}",
+        note=f"{1 - share:.0%} {below.name}, {share:.0%} {above.name}",
     )
 
 
@@ -163,3 +164,11 @@ def cost_at_accuracy(curve: Sequence[Outcomes], accuracy: float) -> float | None
     costs = [cost for cost, _ in hull]
     reached = [value for _, value in hull]
     return None if reached[-1] < accuracy else float(np.interp(accuracy, reached, costs))
+
+
+def equal_accuracy_cost(curve: Sequence[Outcomes], slow: Outcomes) -> str:
+    """A sentence: the cost at which the dials of a curve are as accurate as the slow agent alone."""
+    cost_usd = cost_at_accuracy(curve, slow.mean_score)
+    if cost_usd is None:
+        return "no dial is as accurate as the slow agent alone"
+    return f"as accurate as the slow agent alone at {cost_usd / slow.mean_usd:.2f} of its cost"

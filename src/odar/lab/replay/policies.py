@@ -155,7 +155,7 @@ def _first_slow_answer(state: State) -> Verdict:
 
 def _check_dispatch(table: ReplayTable, settings: Settings) -> str:
     """A note for readers; InputError if alternative models answered items, or if there is nothing to switch off."""
-    defaults = {table.settings.agent(name).model for name in table.settings.agent_names}
+    defaults = table.settings.default_models.values()
     switched = sum(any(each.model not in defaults for each in item.attempts) for item in table.items)
     if switched:
         raise InputError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odar.policy.arrays import Array
-from odar.policy.belief import Agent, Evidence, Opinion
+from odar.policy.belief import Evidence, Opinion, RatedAgent
 from odar.policy.cascade import CascadePolicy
 from odar.types import Plan, State
 
@@ -21,7 +21,7 @@ class KnownPosterior(NamedTuple):
     p: float
     by_agent: Mapping[str, float]
 
-    def q(self, agent: Agent) -> float:
+    def q(self, agent: RatedAgent) -> float:
         return self.by_agent[agent.name]
 
 
@@ -70,7 +70,7 @@ def stacked_evidence(plans: Sequence[Plan], opinions: Sequence[Sequence[Opinion]
     )
 
 
-def stacked_agent(agents: Sequence[Agent]) -> Agent:
+def stacked_agent(agents: Sequence[RatedAgent]) -> RatedAgent:
     """One agent on items of several kinds: its skill is an array, or a number if it is the same on all."""
     skills = [agent.skill for agent in agents]
     return replace(agents[0], skill=skills[0] if len(set(skills)) == 1 else np.array(skills), by_kind=())

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from odar.agents.agents import configured_source
-from odar.agents.measure import grouped, opinion_of
+from odar.agents.measure import opinion_of, with_groups
 from odar.calibration_file import Calibration, Source, Statistics, load_calibration
 from odar.call_prices import is_nominal, reference_price, token_prices, usual_lengths
 from odar.catalogue import Price
@@ -45,7 +45,7 @@ from odar.policy.energy import Alignment, free_energy
 from odar.policy.equivalence import group_candidates
 from odar.policy.fusion import Fusion
 from odar.policy.paper import PATHS, PaperPolicy
-from odar.policy.policies import agents_of, choose_policy
+from odar.policy.policies import choose_policy, rate_agents
 from odar.policy.signals import QuantileTables, shipped_tables
 from odar.settings import Settings
 from odar.types import FAST, Ask, Assignment, Candidate, Estimate, Plan, Query, Stage, State, Step, Verdict, path_of
@@ -89,7 +89,7 @@ class _Node:
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One item, and the states that walks have reached. An answer is named by its number, its place in the item."""
+    """One item, and the states that walks have reached. Answers are identified by their position in the item."""
 
     item: RecordedItem
     plan: Plan
@@ -117,7 +117,7 @@ class ReplayTable:
         calibration: statistics and belief; its settings must be in `settings` already.
         header: of the recording, for reports.
 
-    A table does not change; `replaced` makes another one.
+    Its items and settings do not change; `replaced` makes another table.
     """
 
     def __init__(
@@ -143,9 +143,9 @@ class ReplayTable:
         }
         self._fusions: dict[Hashable, int] = {}
         """Numbers of the fusion rules that walks have used."""
-        self.agents = agents_of(settings, self.calibration, self._agent_sources)
+        self.agents = rate_agents(settings, self.calibration, self._agent_sources)
         """Skill and family of each agent."""
-        default_cards = {agent: self._cards[settings.agent(agent).model] for agent in settings.agent_names}
+        default_cards = {agent: self._cards[model] for agent, model in settings.default_models.items()}
         self.reference_usd = reference_price(default_cards)
         """Price of a slow call of ordinary length, the unit of the dial."""
         self._scales: dict[tuple[str, str, Step], tuple[Alignment | None, QuantileTables]] = {}
@@ -322,6 +322,7 @@ class ReplayTable:
             if dial.target:
                 used = len(nodes[-1].taken) if dial.target == "calls" else nodes[-1].cost_usd
                 target.count(used, dial.target_value)
+        # one array entry for each item
         floats = partial(np.array, dtype=np.float64)
         won = list(zip(nodes, winners, strict=True))
         return Outcomes(
@@ -425,8 +426,8 @@ class ReplayTable:
         if len(numbers) == 1:
             return sum(row.costs[numbers[0]])
         costs = [row.costs[number] for number in numbers]
-        together = self._cards[row.item.attempts[numbers[0]].model].n
-        prompts = max(prompt for prompt, _ in costs) if together else sum(prompt for prompt, _ in costs)
+        one_request = self._cards[row.item.attempts[numbers[0]].model].n
+        prompts = max(prompt for prompt, _ in costs) if one_request else sum(prompt for prompt, _ in costs)
         return prompts + sum(output for _, output in costs)
 
     def _opinions(self, node: _Node) -> tuple[Opinion, ...]:
@@ -440,7 +441,7 @@ class ReplayTable:
                 row.opinions.append(opinion_of(candidate, attempt.signals, quantiles, agents[attempt.agent]))
         if not node.opinions:
             own = [row.opinions[number] for number in node.taken]
-            node.opinions = grouped(own, group_candidates(node.candidates))
+            node.opinions = with_groups(own, group_candidates(node.candidates))
         return node.opinions
 
     def _make_row(self, item: RecordedItem) -> _Row:
@@ -573,7 +574,7 @@ def _statistics(answers: Sequence[tuple[Attempt, int]], weight: float) -> Statis
     """The statistics of one source; each of its answers is given with the length of the question in tokens."""
     attempts = [attempt for attempt, _ in answers]
     energies = [
-        free_energy(figures.energy, figures.varentropy, weight).free_energy
+        free_energy(figures.energy, figures.varentropy, weight, None).free_energy
         for figures in (attempt.figures for attempt in attempts)
         if figures is not None and figures.energy is not None and figures.varentropy is not None
     ]

@@ -4,6 +4,7 @@ findings.py    the outcomes of all policies on each recording, and kinds of erro
 results.py     exhibits of the main results
 analyses.py    exhibits of ablations, settings, attacks, cost, errors, router quality and uncertainty
 estimators.py  exhibits of retrained difficulty estimators
-draw.py        what an exhibit is, and its figure as SVG
+exhibit.py     what an exhibit is: a table with texts, and sometimes a figure
+draw.py        figures as SVG
 page.py        all exhibits on one page
 """

@@ -16,19 +16,9 @@ from odar.lab.recording.header import changed_facts
 from odar.lab.recording.schema import Task
 from odar.lab.replay.policies import SIZES, escalation_score, run_policy
 from odar.lab.replay.table import ReplayTable, shared_rows
-from odar.lab.report.draw import (
-    PATH_COLOURS,
-    TEXTS,
-    Colour,
-    Column,
-    Exhibit,
-    exhibit,
-    line_chart,
-    name_rows,
-    path_legend,
-    policy_label,
-)
-from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, expert_counts, wrong_experts
+from odar.lab.report.draw import PATH_COLOURS, Colour, line_chart, name_rows, path_legend
+from odar.lab.report.exhibit import TEXTS, Column, Exhibit, exhibit, policy_label
+from odar.lab.report.findings import ERROR_KINDS, Findings, error_kinds, experts_matter, wrong_experts
 from odar.lab.router_quality import gap_recovered, router_row
 from odar.lab.statistics import difference, format_p, length_strata, paired_difference
 from odar.policy.arrays import Array
@@ -38,6 +28,7 @@ from odar.types import SLOW, Query
 
 def ablations(findings: Findings) -> list[Exhibit]:
     """The effect of each part of ODAR, over all items and by benchmark (SPEC 7.3)."""
+    # policies on this recording
     ours = findings.odar
     base = np.array(findings.means(ours))
     ours_calls = float(ours.calls.mean())
@@ -50,6 +41,7 @@ def ablations(findings: Findings) -> list[Exhibit]:
         name = labels.get(outcome.name, outcome.name)
         rows.append([name, change, calls, calls / ours_calls])
         by_benchmark.append([name, *(100 * (np.array(findings.means(outcome)) - base)).tolist(), calls])
+    # recordings of the same items with other models or prompts
     for other in findings.others:
         name, change, calls = _variant(findings, other)
         rows.append([name, change, calls, calls / ours_calls])
@@ -279,7 +271,7 @@ def errors_table(findings: Findings) -> list[Exhibit]:
     rows = [[f"{kind} {ERROR_KINDS[kind]}", n, n / total, paper.count(kind)] for kind, n in counts.items()]
 
     notes = []
-    if not expert_counts(table):
+    if not experts_matter(table):
         wrong = int((wrong_experts(table) & ~findings.odar.right).sum())
         notes = [
             f"E2 cannot occur here: the expert was of another field on {wrong} of {sum(counts.values())} errors, "

@@ -15,10 +15,10 @@ from odar.difficulty.features import GROUPS
 from odar.errors import InputError
 from odar.lab.replay.policies import best_paths, run_policy
 from odar.lab.replay.table import ReplayTable
-from odar.lab.report.draw import Exhibit, exhibit
+from odar.lab.report.exhibit import Exhibit, exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import auroc, pearson
-from odar.lab.training import EPOCHS, SEEDS, STEPS, check_row_count, cross_predict, d_star, fit
+from odar.lab.training import EPOCHS, SEEDS, STEPS, check_row_count, cross_val_predict, d_star, fit
 from odar.policy.arrays import Array, Bools
 from odar.types import FAST
 
@@ -71,7 +71,7 @@ def _retrained(table: ReplayTable, without: str) -> Array:
     check_row_count(len(phi) if phi.shape[1] else 0)
     if without in GROUPS:
         phi[:, GROUPS[without]] = shipped.scaling.mean[GROUPS[without]]  # a constant teaches nothing
-    return cross_predict(phi, targets_of(table), start=shipped, epochs=_EPOCHS)
+    return cross_val_predict(phi, targets_of(table), start=shipped, epochs=_EPOCHS)
 
 
 def transfer(findings: Findings) -> list[Exhibit]:
@@ -115,13 +115,14 @@ def transfer(findings: Findings) -> list[Exhibit]:
     rows = []
     for name in others:
         own = names == name
-        trained = cross_predict(features[own], target[own], epochs=_epochs(int(own.sum())))
-        (accuracy, area), (moved, moved_area) = figures(trained, own), figures(model.predict(features[own]), own)
+        trained = cross_val_predict(features[own], target[own], epochs=_epochs(int(own.sum())))
+        accuracy, area = figures(trained, own)
+        moved, moved_area = figures(model.predict(features[own]), own)
         retained = moved / accuracy if accuracy else float("nan")
         rows.append([f"{train} → {name}", int(own.sum()), accuracy, moved, retained, area, moved_area])
     return [exhibit("transfer", rows)]
 
 
 def _epochs(rows: int) -> int:
-    """For few rows: a quarter of the steps of a full training, at least the paper's 50."""
+    """The epochs for a quarter of the steps of a full training; at least the paper's 50."""
     return max(EPOCHS, int(np.ceil(STEPS * 32 / rows / 4)))

@@ -17,7 +17,7 @@ from odar.lab.recording.schema import MIN_RIGHT_SCORE
 from odar.lab.replay.outcomes import Outcomes
 from odar.lab.replay.policies import run_policies, suites
 from odar.lab.replay.table import ReplayTable
-from odar.lab.report.draw import TEXTS
+from odar.lab.report.exhibit import TEXTS
 from odar.lab.statistics import Difference, PolicySummary, paired_difference, summarize_policies
 from odar.policy.arrays import Bools
 from odar.policy.equivalence import group_candidates
@@ -127,7 +127,7 @@ def error_kinds(table: ReplayTable, outcome: Outcomes) -> list[str]:
     checks: list[tuple[str, Bools]] = [
         ("E4", outcome.best >= MIN_RIGHT_SCORE),
         ("E3", np.array([_accepted(table, outcome, i) for i in range(len(table))])),
-        ("E2", wrong_experts(table) & expert_counts(table)),
+        ("E2", wrong_experts(table) & experts_matter(table)),
         ("E1", np.array([any((a.score or 0.0) >= MIN_RIGHT_SCORE for a in item.attempts) for item in table.items])),
         ("E6", np.array([field in REASONING for field in fields])),
     ]
@@ -164,7 +164,7 @@ def wrong_experts(table: ReplayTable) -> Bools:
     return np.array([EXPERTS.get(field, expert) != expert for field, expert in pairs])
 
 
-def expert_counts(table: ReplayTable) -> bool:
+def experts_matter(table: ReplayTable) -> bool:
     """Whether an expert changes anything: it chooses among several models, or has thresholds of its own."""
     settings = table.settings
     models = any(len(settings.models_of(name)) > 1 for name in settings.agent_names)

@@ -18,7 +18,8 @@ from odar.errors import InputError
 from odar.files import atomic_write, install_command
 from odar.lab.intervals import Interval
 from odar.lab.report import analyses, estimators, results
-from odar.lab.report.draw import TEXTS, Column, Exhibit, to_svg
+from odar.lab.report.draw import to_svg
+from odar.lab.report.exhibit import TEXTS, Column, Exhibit
 from odar.lab.report.findings import Findings
 from odar.lab.statistics import PolicySummary, format_p
 
@@ -131,7 +132,7 @@ def heat(value: Any, rows: Sequence[Sequence[Any]], columns: Sequence[Column]) -
 def _about(findings: Findings) -> str:
     table = findings.table
     seeds = ", ".join(str(seed) for seed in sorted({key.seed for key in table.column("key")}))
-    models = " → ".join(dict.fromkeys(table.settings.agent(name).model for name in table.settings.agent_names))
+    models = " → ".join(dict.fromkeys(table.settings.default_models.values()))
     return f"{len(table)} items · {models} · seed {seeds}"
 
 

@@ -8,17 +8,9 @@ from typing import Any
 import numpy as np
 
 from odar.lab.intervals import Interval
-from odar.lab.replay.outcomes import Outcomes, cost_at_accuracy, upper_hull
-from odar.lab.report.draw import (
-    PATH_COLOURS,
-    TEXTS,
-    Colour,
-    Exhibit,
-    exhibit,
-    name_rows,
-    path_legend,
-    policy_label,
-)
+from odar.lab.replay.outcomes import Outcomes, equal_accuracy_cost, upper_hull
+from odar.lab.report.draw import PATH_COLOURS, Colour, name_rows, path_legend
+from odar.lab.report.exhibit import TEXTS, Exhibit, exhibit, policy_label
 from odar.lab.report.findings import Findings
 from odar.lab.router_quality import pearson
 from odar.lab.statistics import (
@@ -50,12 +42,8 @@ def main_table(findings: Findings) -> list[Exhibit]:
             rows.append(_benchmark_row(findings, names, f"mean of {category}", [masks[name] for name in members]))
     if len(masks) > 1:
         rows.append(_benchmark_row(findings, names, "mean of benchmarks", list(masks.values())))
-    words = {"policies": _labels(names), "consistency": policy_label(findings.consistency)}
+    words = {"policies": "; ".join(map(policy_label, names)), "consistency": policy_label(findings.consistency)}
     return [exhibit("main", rows, words=words)]
-
-
-def _labels(policies: Sequence[str]) -> str:
-    return "; ".join(map(policy_label, policies))
 
 
 def _benchmark_row(
@@ -129,11 +117,8 @@ def frontier_table(findings: Findings) -> list[Exhibit]:
         name = policy_label(row.name).removeprefix("cascade, ")
         figures = [row.accuracy.value, 1000 * row.cost_usd, row.cost_usd / slow.mean_usd, row.over_fixed]
         rows.append([name, *figures, row.gain and row.gain.interval])
-    equal = cost_at_accuracy(curve, slow.mean_score)
-    note = "No dial is as accurate as the slow agent alone."
-    if equal is not None:
-        note = f"As accurate as the slow agent alone at {equal / slow.mean_usd:.2f} of its cost."
-    return [exhibit("frontier", rows, notes=[note])]
+    sentence = equal_accuracy_cost(curve, slow)
+    return [exhibit("frontier", rows, notes=[f"{sentence[0].upper()}{sentence[1:]}."])]
 
 
 def pareto(findings: Findings) -> list[Exhibit]:
@@ -196,22 +181,24 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
     missing = [category for category in CATEGORIES if category not in findings.categories]
 
     def draw(canvas: Any) -> None:
-        hues = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
+        colours = (Colour.ACCENT, Colour.HARD, Colour.OTHER, Colour.MEDIUM, Colour.SIMPLE)
         styles: dict[str, Any] = {"single-fast": (0, (4, 2)), "single-slow": (0, (1, 1.5))}
         axes = canvas.add_subplot(projection="polar")
-        turns = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
+        # a closed line for each policy
+        angles = np.linspace(0, 2 * np.pi, len(CATEGORIES), endpoint=False)
         known = {row[0]: row[2:] for row in rows}
         for number, policy in reversed(list(enumerate(shown))):
             values = [known[category][number] if category in known else np.nan for category in CATEGORIES]
-            closed = ([*turns, turns[0]], [*values, values[0]])  # a category without answers is a gap
+            closed = ([*angles, angles[0]], [*values, values[0]])  # a category without answers is a gap
             line = {"linewidth": 2.2 if policy == "odar" else 1.4, "linestyle": styles.get(policy, "-")}
-            axes.plot(*closed, color=hues[number], label=policy_label(policy), marker="o", markersize=3, **line)
+            axes.plot(*closed, color=colours[number], label=policy_label(policy), marker="o", markersize=3, **line)
             if policy == "odar" and not missing:
-                axes.fill(*closed, color=hues[number], alpha=0.12, linewidth=0)
-        axes.set_xticks(turns, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
+                axes.fill(*closed, color=colours[number], alpha=0.12, linewidth=0)
+        # the names of the categories around the circle, and the scale
+        axes.set_xticks(angles, [name + "\n(not recorded)" * (name in missing) for name in CATEGORIES])
         axes.tick_params(axis="x", labelcolor=Colour.INK, pad=6)
-        for text, turn in zip(axes.get_xticklabels(), turns, strict=True):
-            side = int(np.sign(round(float(np.sin(turn)), 6)))  # names extend away from the circle
+        for text, angle in zip(axes.get_xticklabels(), angles, strict=True):
+            side = int(np.sign(round(float(np.sin(angle)), 6)))  # names extend away from the circle
             text.set_horizontalalignment(("center", "left", "right")[side])
         most = max(0.1, *(max(values) for category, values in known.items() if category in CATEGORIES))
         axes.set_ylim(0, most)
@@ -222,7 +209,11 @@ def accuracy_figure(findings: Findings) -> list[Exhibit]:
         canvas.legend(loc="outside lower center", ncols=2)
 
     drawn = draw if len(CATEGORIES) - len(missing) >= 3 else None
-    return [exhibit("accuracy", rows, words={"policies": _labels(shown)}, draw=drawn, size=(4.9, 4.4))]
+    return [
+        exhibit(
+            "accuracy", rows, words={"policies": "; ".join(map(policy_label, shown))}, draw=drawn, size=(4.9, 4.4)
+        )
+    ]
 
 
 def mix_figure(findings: Findings) -> list[Exhibit]:
@@ -248,9 +239,10 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
         axes.grid(visible=False)
         path_legend(canvas)
 
+    # whether harder benchmarks get more calls
     notes = []
     for name, outcome in (("ODAR", odar), ("the paper's policy", findings.outcomes["paper"])):
-        if found := more_for_harder(findings, outcome):
+        if found := correlations_with_errors(findings, outcome):
             by_hard, by_calls = (f"{r:.2f}".replace("-", "−") for r in found)
             notes.append(
                 f"Over benchmarks, r of the fast agent's error rate with the share of Hard is {by_hard}, "
@@ -259,7 +251,7 @@ def mix_figure(findings: Findings) -> list[Exhibit]:
     return [exhibit("mix", rows, draw=draw, size=(4.9, 1.3 + 0.32 * len(rows)), notes=notes)]
 
 
-def more_for_harder(findings: Findings, outcome: Outcomes) -> tuple[float, float] | None:
+def correlations_with_errors(findings: Findings, outcome: Outcomes) -> tuple[float, float] | None:
     """Over benchmarks, r of the fast agent's error rate with the share of Hard and with calls.
 
     None for fewer than three benchmarks, and where all have the same calls.
@@ -284,4 +276,5 @@ def strata_table(findings: Findings) -> list[Exhibit]:
             rows.append([name, own.shape[1], *accuracy, accuracy[-1] - accuracy[0]])
     if len(rows) == 2:  # all benchmarks are in one stratum
         del rows[0]
-    return [exhibit("strata", rows, words={"policies": _labels(names)}, folded=means.shape[1] < 2)]
+    words = {"policies": "; ".join(map(policy_label, names))}
+    return [exhibit("strata", rows, words=words, folded=means.shape[1] < 2)]

@@ -30,9 +30,9 @@ from odar.types import SLOW, Ask, Route, Spend
 
 @asynccontextmanager
 async def open_batch_work(settings: Settings, seed: int | None = None) -> AsyncIterator[Work]:
-    """Opens an engine and the store of traces; `seed` is for questions without their own.
+    """Open an engine and the store of traces; `seed` is for questions without their own.
 
-    A `partial` of it can be sent to another machine, which needs keys of its own.
+    A `partial` of this can be sent to another machine, which needs its own keys.
     """
     async with AsyncExitStack() as stack:
         writer = None

@@ -100,7 +100,7 @@ class _Workers:
         """Items under way on each worker."""
 
     def _start(self) -> Any:
-        """Ray itself places workers that claim no CPU at random."""
+        """Start a worker on the next node; Ray itself would place it at random, because it claims no CPU."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = [node["NodeID"] for node in self._ray.nodes() if node["Alive"]]

@@ -88,7 +88,7 @@ def _open_prompts(odar: Odar, query: Query) -> list[Any]:
 async def open_collect_work(
     settings: Settings, open_providers: Callable[[Settings], Mapping[str, Provider]] | None = None
 ) -> AsyncIterator[Work]:
-    """Opens an engine. A `partial` of it can be sent to another machine, which needs keys of its own.
+    """Open an engine to collect with. A `partial` of this can be sent to another machine, which needs its own keys.
 
     `open_providers` opens providers to use in place of the configured ones.
     """
@@ -134,9 +134,9 @@ class ItemCalls:
         """Make the requests whose answers are not on disk; they are numbered in the order of the job's asks."""
         number = 0
         for ask in self.job.asks:
-            together = self.odar.settings.card(self.assignment.models[ask.agent]).n  # in one request
+            one_request = self.odar.settings.card(self.assignment.models[ask.agent]).n
             while missing := sorted(set(range(ask.samples)) - {each.index for each in self._attempts_of(ask)}):
-                if together and missing == list(range(missing[0], ask.samples)):
+                if one_request and missing == list(range(missing[0], ask.samples)):
                     await self._request(ask._replace(samples=len(missing)), missing[0], number + missing[0])
                     continue
                 single = ask._replace(samples=1)
@@ -155,7 +155,7 @@ class ItemCalls:
         return sum_costs([total_cost(self.attempts), *self._failed_costs])
 
     def scored(self) -> RecordedItem:
-        """The item with all answers and their scores."""
+        """The recorded item, with a score for each answer."""
         task = self.job.task
         task_set = self.job.task_set
         estimate = estimate_turn(self.odar.estimator, task.query)
@@ -168,7 +168,7 @@ class ItemCalls:
             query=task.query.text,
             gold=task.gold,
             effort=task.effort,
-            features=features_of(estimate) or tuple(phi(task.query).tolist()),
+            features=features_of(estimate) or tuple(phi(task.query)),
             difficulty=estimate.difficulty,
             expert=self.assignment.expert,
             attempts=tuple(

@@ -126,7 +126,7 @@ async def run(
 
 @dataclass(slots=True)
 class _RunState:
-    """A run under way."""
+    """The state of a run: what is done, and what may have been spent."""
 
     journal: Journal
     limiter: RateLimiter
@@ -138,7 +138,7 @@ class _RunState:
     """Finished items of known cost count with it, all others with their maximum cost."""
 
     async def do_all(self, work: Work, todo: Sequence[WorkItem], concurrency: int) -> str | None:
-        """`concurrency` at a time; returns the reason if the run stopped early."""
+        """Do the items, `concurrency` at a time; return the reason if the run stops early."""
 
         def fits(item: WorkItem) -> bool:
             total = self.committed_usd + (item.worst_cost_usd or 0.0)
@@ -150,10 +150,10 @@ class _RunState:
                 while len(running) >= concurrency or (running and not fits(item)):
                     running = await _wait_for_one(running)
                 if not fits(item):
-                    spent, cost = dollars(self.committed_usd), dollars(item.worst_cost_usd or 0.0)
                     return (
                         f"the budget of ${self.budget_usd:g} does not cover the next question, which can cost "
-                        f"{cost} ({spent} is spent); raise the budget, or lower max_tokens"
+                        f"{dollars(item.worst_cost_usd or 0.0)} ({dollars(self.committed_usd)} is spent); "
+                        "raise the budget, or lower max_tokens"
                     )
                 self.committed_usd += item.worst_cost_usd or 0.0
                 ticket = await self.limiter.acquire(item.needs)

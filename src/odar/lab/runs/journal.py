@@ -82,7 +82,7 @@ class Memo:
         return self.known.get(name)
 
     def keep(self, name: str, value: Any) -> None:
-        """The value can be written as JSON; in the journal's process it is on disk when this returns."""
+        """Keep a JSON value; in the process of the journal it is on disk when this returns."""
         self.known[name] = value
         self._keep(name, value)
 
@@ -196,7 +196,7 @@ class Journal:
         by_digest.setdefault(part["digest"], {})[part["name"]] = part["value"]
 
     def write(self, row: Row) -> None:
-        """The first field of a row is `id`; it is on disk when this returns."""
+        """Append a row, whose first field is `id`; it is on disk when this returns."""
         with self._writing:
             offset = self._rows_file.tell()
             _append(self._rows_file, row)
@@ -232,7 +232,7 @@ class Journal:
 
 
 async def write_in_thread(write: Callable[..., None], *arguments: Any) -> None:
-    """`write` waits for the disk, as `Journal.write` does; the event loop goes on.
+    """Call a function that waits for the disk, such as `Journal.write`, without blocking the event loop.
 
     If the caller is cancelled, the write is finished first, as the reply has been paid for.
     """

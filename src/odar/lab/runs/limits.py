@@ -15,13 +15,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
-from odar.agents.ledger import draft_tokens, token_upper_bound
+from odar.agents.ledger import token_upper_bound
 from odar.engine import Odar
 from odar.errors import BudgetExceeded, SettingsError
 from odar.lab.recording.schema import sum_costs
 from odar.providers.http import ATTEMPTS
 from odar.settings import Settings
-from odar.types import FAST, Ask, Call, Query
+from odar.types import Ask, Call, Query
 
 WINDOW_S = 60.0
 REQUESTS = "requests"
@@ -39,15 +39,14 @@ def worst_case(odar: Odar, query: Query, asks: Iterable[Ask]) -> tuple[Amounts, 
     costs: list[float | None] = []
     team = odar.agents.team(query, odar.agents.ledger())
     for ask in asks:
-        drafted = (team.request_template(FAST).sampling.max_tokens or 0) if ask.verify else 0
         read = token_upper_bound(team.billed_prompt(ask))
         choices: list[float | None] = []
         for card in odar.agents.cards[ask.agent]:
             max_tokens = team.request_template(ask.agent, card).sampling.max_tokens or 0
             needs[card.provider, REQUESTS] += ask.samples
-            needs[card.provider, TOKENS] += ask.samples * (read + draft_tokens(card, drafted) + max_tokens)
+            needs[card.provider, TOKENS] += ask.samples * (read + team.draft_tokens(ask, card) + max_tokens)
             try:
-                choices.append(ask.samples * team.worst_cost(ask, card, drafted))
+                choices.append(ask.samples * team.worst_cost(ask, card))
             except BudgetExceeded:  # its price is unknown
                 choices.append(None)
         costs.append(None if None in choices else max(cost or 0.0 for cost in choices))
@@ -71,7 +70,7 @@ def used_amounts(calls: Iterable[Call], needs: Amounts) -> Amounts:
 
 
 def rates_of(settings: Settings) -> Amounts:
-    """The limits that are set."""
+    """The rate limits of the providers in the settings."""
     limits = {}
     for name, provider in settings.providers.items():
         limits[name, REQUESTS] = provider.requests_per_min
@@ -134,6 +133,7 @@ class RateLimiter:
         return self._tickets
 
     def settle(self, ticket: int, used: Amounts) -> None:
+        """Replace the reservation of a ticket by what was used, which counts for another minute."""
         self._count(ticket, self._clock() + WINDOW_S, used)
         self._settled.set()
 
