@@ -54,6 +54,17 @@ async def test_a_cut_off_answer_is_continued_by_one_counted_call(kind, added):
     assert answer.trace.spend.cost_usd == pytest.approx(2 * (10 * 1 + 5 * 4) / 1e6)
 
 
+@pytest.mark.parametrize(("question", "calls"), [("What is 17% of 350?", 2), ("Write a poem about rain.", 1)])
+async def test_an_exact_question_in_the_users_own_words_is_continued_too(question, calls):
+    odar, provider = engine(
+        cut_then(completion(" numbers, which is 59.5.")), "local", policy="slow", prompts="default"
+    )
+    answer = await odar.aask(question)
+    assert "Answer:" not in provider.requests[0].messages[-1].text  # nothing asks for a marked answer
+    assert (answer.trace.spend.calls, answer.degraded) == (calls, calls == 1)
+    assert calls == 1 or answer.text == "First we add the two numbers, which is 59.5."
+
+
 async def test_a_second_cut_off_names_the_tokens_needed():
     odar, provider = engine(cut_then(completion(" numbers and then", finish="length")))
     answer = await odar.aask("What is 2 + 2?", path="simple")

@@ -488,7 +488,9 @@ class Team:
         else:
             answer = find_answer(text)
         # The answer of a verifier that only says CORRECT is the proposal.
-        stated = answer is not None or not prompt.asks_for_marker or judgment is True
+        # without an instruction to mark it, any whole reply is an answer, and any piece of open-ended prose
+        whole = self.open_ended or completion.finish != "length"
+        stated = answer is not None or (whole and not prompt.asks_for_marker) or judgment is True
         stated = stated or (judgment is None and completion.finish != "length" and is_bare_answer(text))
         if answer is None:
             answer = proposal.answer if judgment and proposal is not None else text.strip()
