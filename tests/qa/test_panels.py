@@ -70,6 +70,14 @@ def test_mutated_rows_are_read_or_rejected(good, place, data):
     read_all(place)
 
 
+@pytest.mark.parametrize("prompts", [None, [], {"answer": []}])
+def test_prompts_of_another_type_are_rejected(good, place, prompts):
+    header = json.loads(good[0])
+    header["facts"]["prompts"] = prompts
+    write(place, [json.dumps(header), *good[1:]])
+    assert not read_all(place)["table"]
+
+
 @examples(30)
 @given(data=st.data())
 def test_mutated_headers_are_read_or_rejected(good, place, data):

@@ -92,7 +92,10 @@ class Header:
 
     def prompt_md5s(self) -> dict[Step, str]:
         """The MD5 of each step's prompt for exact questions; empty for imported answers."""
-        found = self.facts.get("prompts", {})
+        try:
+            found = msgspec.convert(self.facts.get("prompts", {}), dict[str, str])
+        except msgspec.ValidationError as error:
+            raise InputError(f"the prompts in the recording cannot be read: {error}") from None
         return {step: found.get(step.value, "") for step in Step}
 
 
