@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("odar", deadline=None, max_examples=100)
+# The same examples in every run; `make fuzz` looks for others.
+settings.register_profile("odar", deadline=None, max_examples=100, derandomize="FUZZ_TIMES" not in os.environ)
 settings.load_profile("odar")
 
 gc.disable()  # collected modules and tests live until the end: scanning them for garbage takes seconds in each process
