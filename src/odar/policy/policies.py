@@ -67,7 +67,7 @@ def choose_policy(
 def rate_agents(
     settings: Settings, calibration: Calibration, sources: Mapping[tuple[str, Step], Source]
 ) -> dict[str, RatedAgent]:
-    """All agents with their skills: measured by the calibration, else the mean of the catalogue's scores, else a default."""
+    """All agents with their skills: of the calibration, else the mean of the catalogue's scores, else a default."""
     agents = {}
     for name in settings.agent_names:
         card = settings.card(settings.agent(name).model)
